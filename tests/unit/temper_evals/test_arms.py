@@ -19,26 +19,28 @@ from temper_evals.loop import ModelTarget
 BACKEND = ModelTarget("http://model")
 
 
-async def test_arms_without_temper_send_their_requests_to_the_model() -> None:
+async def test_the_arms_without_temper_open_the_model_itself() -> None:
     for name in ("direct", "direct-urged", "direct-required", "ceiling"):
         async with usual_arms()[name].opening(BACKEND) as target:
             assert target is BACKEND
 
 
-def test_arms_have_the_habits_of_their_names() -> None:
+def test_only_direct_urged_urges_only_direct_required_requires_and_only_ceiling_is_ceiling() -> (
+    None
+):
     arms = usual_arms()
     assert arms["direct-urged"].habits.urges
     assert arms["direct-required"].habits.requires
     assert [name for name, arm in arms.items() if arm.is_ceiling] == ["ceiling"]
 
 
-def test_each_guardrail_has_an_arm_without_it_and_an_arm_with_it_alone() -> None:
+def test_for_each_guardrail_there_is_an_arm_without_it_and_an_arm_with_only_it() -> None:
     assert {*PARTS} == {*get_args(Part)}
     for part in PARTS:
         assert {f"temper-without-{part}", f"temper-only-{part}"} <= usual_arms().keys()
 
 
-def test_arms_are_chosen_by_name_without_duplicates() -> None:
+def test_choose_arms_returns_each_named_arm_once_and_refuses_an_unknown_name() -> None:
     custom_arm = Arm("own", usual_arms()[DIRECT].opening)
     chosen = choose_arms(["direct", "own", "direct"], {"own": custom_arm})
     assert [arm.name for arm in chosen] == ["direct", "own"]
@@ -47,7 +49,7 @@ def test_arms_are_chosen_by_name_without_duplicates() -> None:
         choose_arms(["tamper"])
 
 
-def test_an_unknown_part_is_refused() -> None:
+def test_names_without_parts_refuses_an_unknown_guardrail() -> None:
     assert names_without_parts(["rescue"]) == ["temper-without-rescue"]
     with pytest.raises(InvalidConfiguration, match="no part 'resque'"):
         names_without_parts(["resque"])

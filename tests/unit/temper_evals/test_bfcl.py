@@ -61,7 +61,7 @@ def area(**arguments: JsonValue) -> PlannedCall:
     return PlannedCall("triangle_area", {**arguments})
 
 
-def test_benchmark_entries_become_client_requests(folder: Path) -> None:
+def test_a_bfcl_question_becomes_a_request_with_json_schema_types(folder: Path) -> None:
     (scenario,) = load_bfcl(folder, "multiple")
     assert (scenario.name, scenario.family, scenario.first_fields()) == (
         "bfcl-multiple_0",
@@ -96,14 +96,14 @@ def test_benchmark_entries_become_client_requests(folder: Path) -> None:
         (PlannedCall("area", {"base": 3}), "area instead of triangle.area"),
     ],
 )
-def test_a_call_is_compared_with_the_allowed_values(
+def test_a_call_is_right_if_each_argument_has_one_of_the_allowed_values(
     folder: Path, call: PlannedCall, why: str
 ) -> None:
     (scenario,) = load_bfcl(folder, "multiple")
     assert judged(scenario, call) == why
 
 
-def test_several_calls_are_right_in_any_order_but_not_if_one_is_missing() -> None:
+def test_expected_calls_are_right_in_any_order_but_a_missing_call_is_an_error() -> None:
     first: JsonObject = {"a": {"x": [1]}}
     second: JsonObject = {"a": {"x": [2]}}
     calls = [PlannedCall("a", {"x": 2}), PlannedCall("a", {"x": 1})]
@@ -112,7 +112,7 @@ def test_several_calls_are_right_in_any_order_but_not_if_one_is_missing() -> Non
     assert objection_to_calls([], [first]) == "0 calls instead of 1"
 
 
-def test_any_call_is_needless_if_no_function_fits(folder: Path) -> None:
+def test_if_no_function_fits_every_call_is_judged_needless(folder: Path) -> None:
     (scenario,) = load_bfcl(folder, "irrelevance")
     assert judged(scenario) == ""
     assert judged(scenario, area(base=3)) == "needless call: no function fits"
@@ -120,7 +120,7 @@ def test_any_call_is_needless_if_no_function_fits(folder: Path) -> None:
     assert not scenario.judge(scenario.world(), []).why
 
 
-def test_a_missing_category_is_distinguished_from_missing_data(
+def test_the_error_for_a_missing_category_lists_the_existing_categories(
     folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidConfiguration, match="found: irrelevance, multiple"):

@@ -22,7 +22,7 @@ def evaluate(*arguments: str) -> Result:
     return temper("eval", *arguments)
 
 
-def test_the_table_lists_helped_and_harmed_runs_the_cost_and_the_ceiling() -> None:
+def test_the_printed_table_has_helped_and_harmed_runs_generations_and_the_ceiling() -> None:
     done = evaluate(*SMALL, "--output", "out")
     assert done.exit_code == 0
     for word in ("direct", "ceiling", "helped", "harmed", "gen.", "100.0"):
@@ -36,7 +36,7 @@ def test_help_lists_arms_and_profiles() -> None:
         assert word in text
 
 
-def test_families_and_failures_are_shown_on_request() -> None:
+def test_report_shows_families_and_failures_only_with_the_option_by() -> None:
     evaluate(*SMALL, "--output", "out")
     assert "by family" not in evaluate("report", "out").stdout
     output = evaluate("report", "out", "--by", "family", "--by", "failure").stdout
@@ -44,14 +44,14 @@ def test_families_and_failures_are_shown_on_request() -> None:
     assert "wrong runs by cause" in output
 
 
-def test_without_a_folder_a_temporary_one_is_used() -> None:
+def test_without_output_the_runs_are_stored_in_a_temporary_folder() -> None:
     done = evaluate(*SMALL, "--json")
     report = json.parse(done.stdout)
     assert isinstance(report, dict)
     assert Path(str(report["folder"])).is_dir()
 
 
-def test_missing_runs_are_listed_and_made_by_resume() -> None:
+def test_report_progress_lists_missing_runs_which_resume_makes() -> None:
     evaluate(*SMALL, "--output", "out")
     path = Path("out/runs.jsonl")
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:7]))
@@ -87,7 +87,7 @@ def test_compare_fails_only_if_the_second_evaluation_is_worse() -> None:
     assert "true" in worse.stdout
 
 
-def test_a_card_is_written_described_and_checked() -> None:
+def test_eval_writes_a_card_that_eval_cards_accepts_only_under_its_file_name() -> None:
     done = evaluate(*SMALL, "--output", "out", "--card", "card.json")
     assert done.exit_code == 0
     assert "The card: card.json." in done.stderr
@@ -141,7 +141,7 @@ def test_a_card_that_cannot_be_written_is_refused_before_the_runs(
         (("--backend-url", "http://127.0.0.1:9"), "no server answers"),
     ],
 )
-def test_each_wrong_option_is_explained_on_standard_error(
+def test_for_each_wrong_option_standard_error_says_what_is_wrong(
     arguments: tuple[str, ...], problem: str
 ) -> None:
     done = evaluate(*arguments)
@@ -149,7 +149,7 @@ def test_each_wrong_option_is_explained_on_standard_error(
     assert problem in done.stderr
 
 
-def test_a_folder_cannot_be_continued_with_other_options() -> None:
+def test_eval_into_the_folder_of_an_evaluation_with_other_options_fails() -> None:
     evaluate(*SMALL, "--output", "out")
     other = evaluate(*SMALL, "--output", "out", "--seeds", "2")
     assert other.exit_code == 1
@@ -166,13 +166,15 @@ def test_failed_runs_are_reported_below_the_table_and_in_json() -> None:
     assert document(evaluate("report", "out", "--json"))["failures"] == [warning]
 
 
-def test_errors_are_available_as_json() -> None:
+def test_with_json_an_error_is_printed_as_json() -> None:
     done = evaluate("--suite", "half", "--json")
     assert done.exit_code == 1
     assert json.parse(done.stdout)
 
 
-def test_a_missing_extra_is_named_before_any_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_required_library_the_error_names_the_extra_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("temper_evals.evaluation._LIBRARIES", ("jinja2", "no_such_library"))
     for arguments in (SMALL, ("report", "out"), ("compare", "out", "out")):
         done = evaluate(*arguments)
@@ -181,7 +183,7 @@ def test_a_missing_extra_is_named_before_any_run(monkeypatch: pytest.MonkeyPatch
         assert "pip install 'temper-proxy[evals]'" in done.stderr
 
 
-def test_tasks_are_listed_with_their_tags() -> None:
+def test_eval_list_prints_the_tasks_with_any_of_the_given_tags() -> None:
     lines = evaluate("--list", "--tag", "rules", "--tag", "single").stdout.splitlines()
     names = [line.split()[0].rpartition("-")[0] for line in lines]
     assert names == ["single"] * 6 + ["ordered"] * 4
@@ -194,7 +196,7 @@ def test_tasks_are_listed_with_their_tags() -> None:
     }
 
 
-def test_a_task_is_run_by_its_name_with_several_models_in_one_table() -> None:
+def test_eval_task_runs_one_task_with_two_profiles_and_prints_one_table() -> None:
     models = ("--profile", "healthy", "--profile", "p-small")
     done = evaluate(*models, "--task", "chain-1", "--pace", "0", "--output", "out")
     assert done.exit_code == 0, done.stderr
@@ -207,7 +209,7 @@ def test_a_task_is_run_by_its_name_with_several_models_in_one_table() -> None:
     assert [line.split()[0] for line in table[2:4]] == ["healthy", "p-small"]
 
 
-def test_only_tasks_with_a_tag_are_run() -> None:
+def test_eval_tag_runs_only_the_tasks_with_the_tag() -> None:
     flags = ("--tag", "quoted", "--profile", "healthy", "--arms", "direct", "--pace", "0")
     assert evaluate(*flags, "--output", "out").exit_code == 0
     runs = [json.parse(line) for line in Path("out/runs.jsonl").read_bytes().splitlines()]
@@ -216,7 +218,7 @@ def test_only_tasks_with_a_tag_are_run() -> None:
     assert "tags" in other.stderr
 
 
-def test_an_unknown_tag_is_refused_with_the_known_tags() -> None:
+def test_the_error_for_an_unknown_tag_lists_the_known_tags() -> None:
     done = evaluate("--tag", "slow", "--family", "failing", "--arms", "direct")
     assert done.exit_code == 1
     message = "--tag: no task has the tag 'slow'; known: errors (4), failing (4), several-steps (4)"

@@ -27,13 +27,13 @@ async def server_with(*models: str) -> AsyncGenerator[str, None]:
         yield backend.url
 
 
-async def test_the_only_model_of_a_server_is_used_by_its_name() -> None:
+async def test_if_a_server_lists_one_model_its_name_is_used() -> None:
     async with server_with("qwen3-8b") as url:
         target = await find_target("--backend-url", f"{url}/v1/")
     assert (target.url, target.model) == (url, "qwen3-8b")
 
 
-async def test_one_of_several_models_must_be_named() -> None:
+async def test_if_a_server_lists_several_models_one_must_be_named() -> None:
     async with server_with("a", "b") as url:
         with pytest.raises(InvalidConfiguration, match=r"select one with --backend-model: a, b"):
             await find_target("--backend-url", url)
@@ -41,7 +41,7 @@ async def test_one_of_several_models_must_be_named() -> None:
         assert (await find_target("--backend-url", url, "b")).model == "b"
 
 
-async def test_an_unknown_model_is_refused_with_the_known_models() -> None:
+async def test_the_error_for_an_unknown_model_lists_the_models_of_the_server() -> None:
     async with server_with("qwen3:8b", "llama3.2:latest") as url:
         with pytest.raises(InvalidConfiguration, match=r"no 'nope'; it has: qwen3:8b, llama3\.2"):
             await find_target("--ollama", url, "nope")
@@ -50,7 +50,7 @@ async def test_an_unknown_model_is_refused_with_the_known_models() -> None:
 
 
 @pytest.mark.parametrize("body", [b"no JSON", b"[]", b'{"data": 3}', b'{"data": [3]}'])
-async def test_a_server_that_lists_no_models_is_used_anyway(body: bytes) -> None:
+async def test_for_a_server_without_a_list_of_models_the_name_default_is_used(body: bytes) -> None:
     async with raw_backend(answering(body, 404)) as backend:
         assert (await find_target("--backend-url", backend.url)).model == "default"
 
@@ -63,27 +63,31 @@ async def test_a_server_that_lists_no_models_is_used_anyway(body: bytes) -> None
         ("127.0.0.1:8080", "is not a URL"),
     ],
 )
-async def test_an_unreachable_server_ends_the_command(url: str, problem: str) -> None:
+async def test_an_unreachable_server_or_an_invalid_url_raises_invalid_configuration(
+    url: str, problem: str
+) -> None:
     with pytest.raises(InvalidConfiguration, match=problem) as raised:
         await find_target("--backend-url", url)
     assert "--backend-url" in str(raised.value)
 
 
 @pytest.mark.parametrize("listed", [b'{"data": []}', b'{"data": null}'])
-async def test_a_server_without_models_is_reported_with_a_remedy(listed: bytes) -> None:
+async def test_the_error_for_an_empty_list_of_models_says_to_load_one(listed: bytes) -> None:
     async with raw_backend(answering(listed)) as backend:
         with pytest.raises(InvalidConfiguration, match="has no models: load one there"):
             await find_target("--backend-url", backend.url)
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_a_server_that_refuses_the_key_is_reported_with_a_remedy(status: int) -> None:
+async def test_the_error_for_status_401_or_403_names_the_variable_for_the_api_key(
+    status: int,
+) -> None:
     async with raw_backend(answering(b"{}", status)) as backend:
         with pytest.raises(InvalidConfiguration, match="set TEMPER_BACKEND__API_KEY"):
             await find_target("--backend-url", backend.url)
 
 
-async def test_the_key_is_sent_to_the_server_and_stored_in_the_target() -> None:
+async def test_the_returned_target_has_the_api_key_as_authorization_header() -> None:
     async with server_with("m") as url:
         target = await find_target("--backend-url", url, api_key="secret")
     assert target.headers == {"authorization": "Bearer secret"}

@@ -41,7 +41,7 @@ def ignored(_progress: ArmProgress) -> None:
     pass
 
 
-def test_defaults_depend_on_the_suite() -> None:
+def test_the_default_arms_depend_on_the_suite_and_on_without() -> None:
     assert arms_of(EvaluationChoice())[0].name == "direct"
     assert len(arms_of(EvaluationChoice(suite="full"))) > len(arms_of(EvaluationChoice()))
     assert [arm.name for arm in arms_of(EvaluationChoice(without=("nudge",)))][
@@ -50,14 +50,14 @@ def test_defaults_depend_on_the_suite() -> None:
     assert len(scenarios_of(EvaluationChoice())) > 50
 
 
-def test_a_users_model_has_no_ceiling() -> None:
+def test_the_arm_ceiling_exists_only_for_simulated_models() -> None:
     choice = EvaluationChoice(backend_urls=("http://127.0.0.1:1",))
     assert not choice.is_simulated
     assert "ceiling" not in [arm.name for arm in arms_of(choice)]
     assert "ceiling" in [arm.name for arm in arms_of(EvaluationChoice())]
 
 
-def test_user_scenarios_need_a_users_model(tmp_path: Path) -> None:
+def test_scenarios_of_the_user_are_refused_without_a_model_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "hello.toml").write_text('user = "hello"')
     with pytest.raises(InvalidConfiguration, match="requires a model"):
         scenarios_of(EvaluationChoice(scenarios=tmp_path))
@@ -67,7 +67,7 @@ def test_user_scenarios_need_a_users_model(tmp_path: Path) -> None:
     assert [scenario.name for scenario in scenarios_of(choice)] == ["hello"]
 
 
-def test_the_half_of_the_cases_that_tune_uses_can_be_excluded() -> None:
+def test_untuned_excludes_the_tasks_that_temper_tune_uses() -> None:
     all_tasks = scenarios_of(EvaluationChoice(suite="full", families=("chain",)))
     choice = EvaluationChoice(suite="full", families=("chain",), untuned=True)
     names = [scenario.name for scenario in scenarios_of(choice)]
@@ -75,7 +75,7 @@ def test_the_half_of_the_cases_that_tune_uses_can_be_excluded() -> None:
     assert len(names) == len(all_tasks) // 2
 
 
-def test_simulated_setups_are_profiles_or_all_cells_of_the_grid() -> None:
+def test_has_grid_gives_a_simulated_setup_for_each_combination_of_parameters() -> None:
     assert [setup.name for setup in simulated_setups(EvaluationChoice())] == ["n-8b"]
     names = [setup.name for setup in simulated_setups(EvaluationChoice(has_grid=True))]
     assert len(set(names)) == len(grid()) > 27
@@ -83,7 +83,7 @@ def test_simulated_setups_are_profiles_or_all_cells_of_the_grid() -> None:
         simulated_setups(EvaluationChoice(profiles=("x",)))
 
 
-async def test_a_resumed_evaluation_keeps_its_options(tmp_path: Path) -> None:
+async def test_a_resumed_evaluation_reads_its_options_from_the_folder(tmp_path: Path) -> None:
     records = await evaluate(SMALL, tmp_path, ignored)
     assert len(records.runs) == 12
     resumed = choice_of(tmp_path, {})
@@ -98,7 +98,7 @@ async def test_a_resumed_evaluation_keeps_its_options(tmp_path: Path) -> None:
         assert missing_runs(protocol, again.runs) == {}
 
 
-def test_the_full_suite_has_25_of_each_family_with_every_seed() -> None:
+def test_the_full_suite_has_25_tasks_of_each_family_and_runs_each_with_every_seed() -> None:
     full = EvaluationChoice(suite="full", seeds=5)
     names = Counter(scenario.family for scenario in scenarios_of(full))
     assert names == {**dict.fromkeys(ALL_FAMILIES, 25), "long": 5}
@@ -106,7 +106,9 @@ def test_the_full_suite_has_25_of_each_family_with_every_seed() -> None:
 
 
 @pytest.mark.deep
-async def test_the_full_suite_is_resumed_where_it_stopped(tmp_path: Path) -> None:
+async def test_after_an_interruption_only_the_missing_runs_of_the_full_suite_are_made(
+    tmp_path: Path,
+) -> None:
     choice = EvaluationChoice(
         suite="full", seeds=2, families=("triage",), profiles=("healthy",), arms=("direct",), pace=0
     )
@@ -123,7 +125,9 @@ async def test_the_full_suite_is_resumed_where_it_stopped(tmp_path: Path) -> Non
     assert all(run.right for run in records.runs)
 
 
-async def test_the_planned_number_of_runs_is_made(tmp_path: Path) -> None:
+async def test_count_planned_runs_returns_the_number_of_runs_that_evaluate_makes(
+    tmp_path: Path,
+) -> None:
     choice = replace(SMALL, profiles=("healthy", "p-small"), seeds=2)
     assert len((await evaluate(choice, tmp_path, ignored)).runs) == count_planned_runs(choice)
     real = EvaluationChoice(families=("single",), arms=("direct",))
@@ -132,7 +136,9 @@ async def test_the_planned_number_of_runs_is_made(tmp_path: Path) -> None:
     assert count_planned_runs(files) == 3 * 6
 
 
-async def test_running_servers_are_evaluated_sequentially(tmp_path: Path) -> None:
+async def test_two_running_servers_are_evaluated_and_their_environments_recorded(
+    tmp_path: Path,
+) -> None:
     first, second = (SimulatedServer(load_profile("healthy"), 0.0) for _ in range(2))
     async with serve(first) as first_url, serve(second) as second_url:
         choice = EvaluationChoice(
@@ -177,7 +183,7 @@ async def test_a_folder_started_with_other_options_is_refused(tmp_path: Path) ->
         check_folder(tmp_path, replace(SMALL, seeds=2, arms=("direct",)))
 
 
-def test_user_scenarios_are_part_of_the_protocol(tmp_path: Path) -> None:
+def test_another_scenario_of_the_user_changes_the_protocol_hash(tmp_path: Path) -> None:
     path = tmp_path / "hello.toml"
     path.write_text('user = "hello"')
     choice = EvaluationChoice(scenarios=tmp_path, ollama=("qwen3",))
@@ -189,26 +195,28 @@ def test_user_scenarios_are_part_of_the_protocol(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [{"seeds": "x"}, {"pace": None}])
-def test_invalid_numbers_in_flags_are_refused(flags: dict[str, object]) -> None:
+def test_flags_with_invalid_numbers_are_refused(flags: dict[str, object]) -> None:
     with pytest.raises(InvalidConfiguration):
         choice_of(None, flags)
 
 
-def test_flags_and_environment_become_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choice_of_reads_flags_and_the_variable_ollama_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "10.0.0.1:7")
     choice = choice_of(None, {"suite": "full", "models": ("a.gguf",), "unknown": 3})
     assert (choice.suite, choice.models) == ("full", (Path("a.gguf"),))
     assert choice.ollama_url == "http://10.0.0.1:7"
 
 
-def test_bfcl_needs_a_model_and_its_data(tmp_path: Path) -> None:
+def test_the_bfcl_suite_is_refused_without_a_model_or_without_bfcl_data(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="requires a model"):
         scenarios_of(EvaluationChoice(suite="bfcl:multiple", bfcl=tmp_path))
     with pytest.raises(InvalidConfiguration, match="no BFCL data"):
         scenarios_of(EvaluationChoice(suite="bfcl:multiple", bfcl=tmp_path, ollama=("qwen3",)))
 
 
-async def test_several_models_of_one_server_are_measured() -> None:
+async def test_each_model_named_for_one_server_becomes_a_setup() -> None:
     listed = json.dump({"data": [{"id": "org/a"}, {"id": "b"}]})
     async with raw_backend(answering(listed), answering(listed)) as backend:
         choice = choice_of(None, {"backend_urls": (backend.url,), "backend_model": ("org/a", "b")})
@@ -218,6 +226,6 @@ async def test_several_models_of_one_server_are_measured() -> None:
     assert count_planned_runs(replace(choice, tasks=("chain-0",), arms=("direct",))) == 2
 
 
-def test_a_protocol_of_an_older_version_names_one_model() -> None:
+def test_backend_model_may_be_a_single_name_as_in_older_protocols() -> None:
     assert choice_of(None, {"backend_model": "m"}).backend_model == ("m",)
     assert choice_of(None, {"backend_model": ""}).backend_model == ()

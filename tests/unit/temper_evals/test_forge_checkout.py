@@ -74,7 +74,9 @@ def judged(scenario: ForgeScenario, *calls: PlannedCall) -> str:
     return scenario.judge(world, []).why
 
 
-def test_a_scenario_is_sent_with_its_prompts_and_tools(scenarios: dict[str, ForgeScenario]) -> None:
+def test_the_request_for_a_forge_scenario_has_its_prompts_and_tools(
+    scenarios: dict[str, ForgeScenario],
+) -> None:
     plain = scenarios["forge-plain"]
     request = plain.request(3)
     assert isinstance(request["tools"], list)
@@ -110,6 +112,6 @@ def test_loading_scenarios_does_not_import_forge(scenarios: dict[str, ForgeScena
     assert "forge.core.workflow" not in sys.modules
 
 
-def test_a_folder_without_scenarios_is_refused(tmp_path: Path) -> None:
+def test_a_checkout_without_forge_scenarios_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="has no"):
         load_forge(tmp_path)

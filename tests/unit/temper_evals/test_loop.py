@@ -47,7 +47,7 @@ async def run_script(script: Script, habits: Habits, task: PlannedTask = SINGLE)
 WITHOUT_STREAMING = Habits(streams=False)
 
 
-async def test_tool_errors_and_unrunnable_calls_are_returned_to_the_model() -> None:
+async def test_errors_of_unknown_tools_and_invalid_arguments_are_returned_to_the_model() -> None:
     calls: JsonValue = [
         call("no_tool", "{}"),
         call(SINGLE.calls[0].name, "{", "b"),
@@ -67,7 +67,7 @@ async def test_tool_errors_and_unrunnable_calls_are_returned_to_the_model() -> N
     assert run.usages == [{"prompt_tokens": 7}] * 2
 
 
-async def test_a_call_can_end_a_run() -> None:
+async def test_a_tool_that_raises_run_ended_ends_the_run_without_a_further_call() -> None:
     class Counter:
         def call(self, name: str, arguments: JsonObject) -> str:
             if name == "done":
@@ -82,14 +82,14 @@ async def test_a_call_can_end_a_run() -> None:
     assert [message.get("tool_call_id") for message in run.transcript[1:]] == ["a"]
 
 
-async def test_the_urging_loop_sends_one_message_after_a_reply_without_a_call() -> None:
+async def test_with_urges_one_user_message_is_sent_after_a_reply_without_a_call() -> None:
     script = Script(reply(content="Well."))
     run = await run_script(script, Habits(urges=True, streams=False))
     assert [message["role"] for message in run.transcript] == ["assistant", "user", "assistant"]
     assert run.ending is Ending.ANSWERED
 
 
-async def test_tool_choice_required_is_sent_only_in_the_first_request() -> None:
+async def test_with_requires_tool_choice_required_is_sent_only_in_the_first_request() -> None:
     calls: JsonValue = [call("no_tool", "{}")]
     script = Script(reply("tool_calls", tool_calls=calls), reply(content="Well."))
     await run_script(script, Habits(requires=True, streams=False))
@@ -120,7 +120,7 @@ async def test_a_run_ends_at_the_request_limit_of_its_task() -> None:
         ("other", Ending.CUT_OFF),
     ],
 )
-async def test_unusual_finish_reasons_are_stored_as_the_problem_of_a_run(
+async def test_the_problem_of_a_truncated_reply_is_its_finish_reason(
     reason: str, ending: Ending
 ) -> None:
     run = await run_script(Script(reply(reason, content="Well.")), WITHOUT_STREAMING)
@@ -136,20 +136,20 @@ async def test_unusual_finish_reasons_are_stored_as_the_problem_of_a_run(
         httpx.Response(200, text="[]"),
     ],
 )
-async def test_a_failure_ends_a_run(answer: httpx.Response) -> None:
+async def test_an_error_response_ends_a_run_as_failed(answer: httpx.Response) -> None:
     run = await run_script(Script(answer), WITHOUT_STREAMING)
     assert run.ending is Ending.FAILED
     assert run.problem
 
 
-async def test_a_stream_that_breaks_off_is_a_failure() -> None:
+async def test_a_stream_without_a_finish_reason_ends_a_run_as_failed() -> None:
     stream = httpx.Response(200, text='data: {"choices":[{"delta":{"content":"We"}}]}\n\n')
     run = await run_script(Script(stream), Habits())
     assert run.ending is Ending.FAILED
     assert "finish reason" in run.problem
 
 
-async def test_a_connection_that_fails_is_a_failure() -> None:
+async def test_a_connection_error_ends_a_run_as_failed() -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("")
 
@@ -158,7 +158,7 @@ async def test_a_connection_that_fails_is_a_failure() -> None:
     assert (run.ending, run.problem) == (Ending.FAILED, "ConnectError")
 
 
-async def test_outcome_and_times_of_a_stream_are_stored() -> None:
+async def test_outcome_attempts_and_times_of_a_stream_are_stored() -> None:
     text = (
         'data: {"choices":[{"delta":{"content":"Well."}}]}\n\n'
         'data: {"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a",'
@@ -171,7 +171,7 @@ async def test_outcome_and_times_of_a_stream_are_stored() -> None:
     assert len(run.text_seconds) == len(run.call_seconds) == run.requests
 
 
-async def test_streamed_and_whole_runs_are_equal() -> None:
+async def test_a_run_with_streaming_has_the_same_result_as_a_run_without() -> None:
     simulated = SimulatedServer(load_profile("p-small"), pace=0.0)
     transport = httpx.ASGITransport(simulated.app())
     async with httpx.AsyncClient(transport=transport) as client:
@@ -186,7 +186,7 @@ async def test_streamed_and_whole_runs_are_equal() -> None:
             assert ends[0] == ends[1]
 
 
-async def test_a_running_request_shows_its_token_count() -> None:
+async def test_the_token_count_of_a_run_is_updated_while_it_runs() -> None:
     server, seen = SimulatedServer(load_profile("healthy"), 0.0), ScenarioRun()
     async with serve(server) as url, httpx.AsyncClient() as client:
         run = await AgentLoop(client, ModelTarget(url)).run(SINGLE, 0, SINGLE.world(), seen)

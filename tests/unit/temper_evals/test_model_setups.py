@@ -16,14 +16,16 @@ from temper_evals.scenarios.worlds import CannedWorld
 from temper_evals.simulated.profiles import Cell, Level
 
 
-async def test_a_simulated_setup_is_named_for_its_profile_and_cell() -> None:
+async def test_the_name_of_a_simulated_setup_contains_its_profile_and_parameters() -> None:
     low = Cell(rates=Level.LOW)
     assert SimulatedSetup("n-8b").name == "n-8b"
     assert SimulatedSetup("n-8b", low).name == "n-8b@low-mid-mid"
     assert SimulatedSetup("n-8b").usage_of("chain-1/0") is None
 
 
-async def test_each_opening_starts_new_counts_and_the_ceiling_has_a_large_window() -> None:
+async def test_opening_a_simulated_setup_resets_its_counts_and_a_ceiling_has_a_large_window() -> (
+    None
+):
     setup = SimulatedSetup("p-small", pace=0.0)
     for is_ceiling, window in ((False, 8192), (True, 65_536)):
         async with setup.open(is_ceiling=is_ceiling) as target, httpx.AsyncClient() as client:
@@ -34,7 +36,7 @@ async def test_each_opening_starts_new_counts_and_the_ceiling_has_a_large_window
         assert spent.generations == 0
 
 
-async def test_a_served_model_is_used_unchanged() -> None:
+async def test_opening_a_served_setup_returns_its_target() -> None:
     target = ModelTarget("http://model", "qwen")
     setup = ServedSetup("qwen", target)
     async with setup.open(is_ceiling=False) as opened:
@@ -42,7 +44,7 @@ async def test_a_served_model_is_used_unchanged() -> None:
     assert setup.usage_of("x/0") is None
 
 
-def test_requests_to_a_served_model_have_the_seed_and_ask_for_usage() -> None:
+def test_requests_to_a_served_model_have_the_seed_and_include_usage() -> None:
     task = FAMILIES["forced"](0)
     real = ServedSetup("qwen", ModelTarget("http://model")).adapt(task)
     request = real.request(7)

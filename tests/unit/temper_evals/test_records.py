@@ -18,14 +18,14 @@ RUN = RunRecord("n-8b", "direct", "chain-1", 0, "chain", right=True, ending="ans
 PROTOCOL = {"hash": "abc"}
 
 
-def test_a_run_is_on_the_disk_when_it_was_added(tmp_path: Path) -> None:
+def test_add_writes_a_run_to_the_disk_at_once(tmp_path: Path) -> None:
     records = Records(tmp_path, {**PROTOCOL})
     records.add(RUN)
     assert [*read_runs(tmp_path)] == [RUN]
     records.close()
 
 
-def test_no_run_is_recorded_twice(tmp_path: Path) -> None:
+def test_a_run_that_is_added_again_is_recorded_once(tmp_path: Path) -> None:
     for _ in range(2):
         records = Records(tmp_path, {**PROTOCOL})
         records.add(RUN)
@@ -36,7 +36,7 @@ def test_no_run_is_recorded_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 20, 60])
-def test_a_truncated_line_is_removed(tmp_path: Path, length: int) -> None:
+def test_a_truncated_last_line_is_skipped_and_overwritten(tmp_path: Path, length: int) -> None:
     records = Records(tmp_path, {**PROTOCOL})
     records.add(RUN)
     records.close()
@@ -50,7 +50,7 @@ def test_a_truncated_line_is_removed(tmp_path: Path, length: int) -> None:
     assert len([*read_runs(tmp_path)]) == 2
 
 
-def test_another_protocol_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_runs_of_another_protocol_is_refused(tmp_path: Path) -> None:
     records = Records(tmp_path, {**PROTOCOL})
     records.add(RUN)
     records.close()
@@ -65,7 +65,9 @@ def test_a_folder_without_runs_accepts_another_protocol(tmp_path: Path) -> None:
     assert read_protocol(tmp_path) == {"hash": "other"}
 
 
-def test_missing_and_damaged_records_are_refused(tmp_path: Path) -> None:
+def test_reading_a_missing_protocol_or_a_damaged_line_raises_invalid_configuration(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(InvalidConfiguration, match="no evaluation"):
         read_protocol(tmp_path)
     (tmp_path / RUNS).write_text("{}\n")
@@ -73,7 +75,7 @@ def test_missing_and_damaged_records_are_refused(tmp_path: Path) -> None:
         [*read_runs(tmp_path)]
 
 
-def test_transcripts_are_stored_per_run(tmp_path: Path) -> None:
+def test_read_transcript_returns_the_transcript_of_the_run_or_nothing(tmp_path: Path) -> None:
     records = Records(tmp_path, {**PROTOCOL})
     records.keep_transcript(RUN, [{"role": "user", "content": "é"}])
     records.close()

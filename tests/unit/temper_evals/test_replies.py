@@ -24,7 +24,7 @@ STREAM = [
 ]
 
 
-def test_a_streamed_reply_equals_a_whole_one() -> None:
+def test_a_streamed_reply_is_read_to_the_same_message_as_an_unstreamed_reply() -> None:
     streamed, whole = ReadMessage(), ReadMessage()
     for event in events_in(STREAM):
         streamed.take(event)
@@ -52,13 +52,13 @@ def test_a_call_without_an_index_and_an_id_gets_an_id() -> None:
         ({"error": "gone"}, "gone"),
     ],
 )
-def test_an_error_ends_a_reply(body: JsonObject, problem: str) -> None:
+def test_an_error_in_the_response_raises_reply_failed(body: JsonObject, problem: str) -> None:
     assert problem_of(body) == problem
     with pytest.raises(ReplyFailed, match=problem):
         ReadMessage().take(body)
 
 
-def test_an_event_that_is_not_json_is_an_error() -> None:
+def test_an_event_that_is_not_json_raises_reply_failed() -> None:
     with pytest.raises(ReplyFailed, match="not JSON"):
         [*events_in(["data: {"])]
     assert [*events_in(["data: 3"])] == []
@@ -74,7 +74,7 @@ def test_an_event_that_is_not_json_is_an_error() -> None:
         ({"tool_calls": [{"index": 0}]}, True),
     ],
 )
-def test_only_events_with_text_or_calls_from_the_model_have_content(
+def test_has_content_is_true_for_events_with_text_reasoning_or_calls(
     delta: JsonObject, is_content: bool
 ) -> None:
     assert has_content({"choices": [{"delta": delta}]}) is is_content

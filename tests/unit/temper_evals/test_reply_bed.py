@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.deep
-async def test_replies_are_replayed_over_http_and_their_results_counted(
+async def test_recorded_replies_are_sent_through_temper_and_their_results_counted(
     folder: Path, tmp_path: Path
 ) -> None:
     choice = EvaluationChoice(replies=folder)
@@ -95,7 +95,7 @@ def counts_of_run(*, handler_right: bool = True, **changes: object) -> ReplyCoun
     return counts
 
 
-def test_replies_that_only_the_own_handler_reads_are_lost_retried_or_wrong() -> None:
+def test_a_wrong_run_is_counted_as_lost_retried_wrong_needless_or_failed() -> None:
     assert counts_of_run(right=False, why=NO_CALL).lost == 1
     retried = ReplyCounts()
     retried.add(structs.replace(RUN, right=False, why=NO_CALL, generations=2), is_own_right=True)
@@ -108,7 +108,7 @@ def test_replies_that_only_the_own_handler_reads_are_lost_retried_or_wrong() -> 
     assert (failed.failed, failed.wrong) == (1, 0)
 
 
-def test_a_reply_recorded_without_dots_in_names_gets_tools_without_dots(folder: Path) -> None:
+def test_for_a_reply_without_dots_in_names_the_tool_names_have_no_dots(folder: Path) -> None:
     plain = [{**reply, "dotted": False} for reply in REPLIES]
     (folder / "small model.jsonl").write_bytes(json.dump_lines(plain))
     (setup,) = load_replies(folder)
@@ -116,7 +116,7 @@ def test_a_reply_recorded_without_dots_in_names_gets_tools_without_dots(folder: 
     assert isinstance(setup, RecordedSetup)
 
 
-def test_the_requested_number_of_each_category_is_read(folder: Path) -> None:
+def test_load_replies_with_a_number_reads_that_many_replies_of_each_category(folder: Path) -> None:
     (setup,) = load_replies(folder, 1)
     assert [scenario.name for scenario in setup.scenarios] == ["simple-1", "relevance-4"]
 
@@ -129,7 +129,7 @@ def test_the_requested_number_of_each_category_is_read(folder: Path) -> None:
         ("small model.jsonl", b"{\n", "line 1 is not JSON"),
     ],
 )
-def test_a_folder_without_replies_is_refused(
+def test_a_folder_without_questions_or_valid_replies_is_refused(
     name: str, content: bytes | None, problem: str, folder: Path
 ) -> None:
     path = folder / name
@@ -139,7 +139,7 @@ def test_a_folder_without_replies_is_refused(
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_the_table_fits_a_terminal(width: int) -> None:
+def test_the_table_of_replies_fits_into_80_columns(width: int) -> None:
     counts = ReplyCounts(*[1_240] * 9)
     key = "temper", "deepseek-ai_deepseek-coder-6.7b-instruct", "parallel_multiple_function"
     console = Console(file=io.StringIO(), width=width)

@@ -28,7 +28,7 @@ def result_of(arm: str, results: list[ArmResult]) -> ArmResult:
     return next(result for result in results if result.arm == arm)
 
 
-def test_a_case_that_only_one_arm_solves_is_helped_or_harmed() -> None:
+def test_a_case_that_only_the_first_arm_solves_is_harmed_and_only_the_second_helped() -> None:
     comparison = compare_runs(runs_of("direct", "++--"), runs_of("temper", "-+++"), 200)
     assert (comparison.pairs, comparison.helped, comparison.harmed, comparison.right_before) == (
         4,
@@ -41,7 +41,7 @@ def test_a_case_that_only_one_arm_solves_is_helped_or_harmed() -> None:
     assert compare_runs([], [], 10).pairs == 0
 
 
-def test_only_cases_that_both_ran_are_compared() -> None:
+def test_only_cases_that_both_arms_ran_are_compared() -> None:
     comparison = compare_runs(runs_of("direct", "++"), runs_of("temper", "++++"), 100)
     assert comparison.pairs == 2
 
@@ -60,7 +60,7 @@ def test_the_gap_closed_is_the_lift_divided_by_the_distance_to_the_ceiling() -> 
     )
 
 
-def test_costs_are_means_over_runs() -> None:
+def test_cost_of_returns_means_over_the_runs() -> None:
     cost = cost_of([RIGHT, replace(RIGHT, generations=4, prompt=300)])
     assert (cost.generations_per_request, cost.generations, cost.prompt) == (1.5, 3, 200)
     assert cost.cached_share == 0.2
@@ -68,7 +68,7 @@ def test_costs_are_means_over_runs() -> None:
     assert cost_of([]).cached_share == 0.0
 
 
-def test_reach_equal_replies_families_and_repeatability_are_reported() -> None:
+def test_an_arm_result_has_reach_same_bytes_families_and_steady() -> None:
     direct = runs_of("direct", "++")
     retried = [replace(run, outcomes=["retried", "clean"]) for run in runs_of("temper", "+-")]
     other_seed = [replace(run, seed=1, right=False, digest="other") for run in retried]
@@ -82,7 +82,7 @@ def test_reach_equal_replies_families_and_repeatability_are_reported() -> None:
     assert without_outcome.steady == 1.0
 
 
-def test_harm_is_reported_for_restraint_families() -> None:
+def test_harm_is_counted_for_the_families_none_ask_and_trap() -> None:
     runs = [*runs_of("direct", "++-", "trap"), *runs_of("temper", "-+-", "trap")]
     harm = harm_where_restraint_counts(runs, "bed", "temper")
     assert harm == {"none": (0, 0), "ask": (0, 0), "trap": (1, 2)}

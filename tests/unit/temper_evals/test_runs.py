@@ -91,7 +91,9 @@ async def test_a_model_without_flaws_is_always_right_and_its_progress_is_reporte
 
 @pytest.mark.deep
 @pytest.mark.parametrize("keeps_all", [False, True])
-async def test_transcripts_of_failures_are_stored(tmp_path: Path, keeps_all: bool) -> None:
+async def test_transcripts_of_wrong_runs_are_stored_and_with_keeps_all_of_all_runs(
+    tmp_path: Path, keeps_all: bool
+) -> None:
     runs = await make(tmp_path, plan_of("p-small", keeps_all=keeps_all))
     stored = [run for run in runs if read_transcript(tmp_path, run)]
     wrong = [run for run in runs if not run.right]
@@ -99,7 +101,7 @@ async def test_transcripts_of_failures_are_stored(tmp_path: Path, keeps_all: boo
     assert len(stored) == len(runs if keeps_all else wrong)
 
 
-def test_the_oldest_run_in_progress_is_described() -> None:
+def test_describe_returns_the_oldest_run_in_progress_with_its_time_and_tokens() -> None:
     now = [10.0]
     runs = RunsInProgress(clock=lambda: now[0])
     assert runs.describe() == ""
@@ -111,7 +113,7 @@ def test_the_oldest_run_in_progress_is_described() -> None:
     assert runs.describe() == ""
 
 
-def test_the_cost_of_a_real_model_is_counted_from_its_replies() -> None:
+def test_usage_from_replies_adds_up_the_reported_tokens() -> None:
     usage: JsonObject = {
         "prompt_tokens": 10,
         "completion_tokens": 4,
@@ -121,7 +123,7 @@ def test_the_cost_of_a_real_model_is_counted_from_its_replies() -> None:
     assert (spent.generations, spent.prompt, spent.generated, spent.cached) == (3, 10, 4, 6)
 
 
-def test_failed_and_repeated_calls_are_wasted() -> None:
+def test_wasted_calls_counts_calls_with_an_error_and_repeated_calls() -> None:
     def called(name: str, result: str) -> list[JsonObject]:
         call: JsonObject = {"id": "a", "function": {"name": name, "arguments": "{}"}}
         return [
@@ -136,7 +138,7 @@ def test_failed_and_repeated_calls_are_wasted() -> None:
     )
 
 
-async def test_a_case_has_equal_costs_and_flaws_in_each_arm(
+async def test_the_same_case_has_equal_generations_and_flaws_in_two_arms(
     tmp_path: Path,
 ) -> None:
     scenario, setup = suite("quick", ("single",))[0], SimulatedSetup("p-small", pace=0.0)

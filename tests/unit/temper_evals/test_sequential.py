@@ -9,7 +9,7 @@ def after_pairs(helped: int, harmed: int, same: int = 0) -> SequentialTest:
     return SequentialTest(helped + harmed + same, helped, harmed)
 
 
-def test_pairs_with_different_results_count_as_helped_or_harmed() -> None:
+def test_a_pair_is_helped_if_only_after_is_right_and_harmed_if_only_before_is_right() -> None:
     test = SequentialTest()
     for before, after in ((False, False), (True, True), (False, True), (True, False)):
         test.add(before=before, after=after)
@@ -35,13 +35,13 @@ def test_the_decision_depends_on_the_numbers_of_helped_and_harmed_pairs(
     assert after_pairs(helped, harmed, 20).decision is decision
 
 
-def test_without_differing_pairs_the_decision_is_off_after_149_pairs() -> None:
+def test_after_149_pairs_with_equal_results_the_decision_is_off() -> None:
     assert after_pairs(0, 0, 148).decision is Decision.UNDECIDED
     assert after_pairs(0, 0, 149).decision is Decision.OFF
     assert after_pairs(7, 0, 10_000).decision is Decision.ON
 
 
-def test_fewer_pairs_are_missing_the_more_were_helped() -> None:
+def test_the_number_of_missing_pairs_is_smaller_after_more_helped_pairs() -> None:
     short, long = after_pairs(5, 0, 20), after_pairs(2, 0, 20)
     assert 0 < short.missing < long.missing
     assert after_pairs(1, 2, 20).missing > 0
@@ -75,7 +75,7 @@ def share_of(decision: Decision, help_share: float, *, differing: float = 0.15) 
         (Decision.OFF, 0.95, FALSE_OFF / 10),
     ],
 )
-def test_wrong_decisions_are_at_most_as_frequent_as_promised(
+def test_the_share_of_wrong_decisions_is_at_most_the_promised_share(
     decision: Decision, help_share: float, most: float
 ) -> None:
     assert share_of(decision, help_share) <= most
@@ -94,12 +94,12 @@ def test_wrong_decisions_are_at_most_as_frequent_as_promised(
         (0, 0, 149, False),
     ],
 )
-def test_a_loss_is_confirmed_excluded_or_undecided(
+def test_loses_is_true_false_or_none_by_the_numbers_of_helped_and_harmed_pairs(
     helped: int, harmed: int, same: int, loses: bool | None
 ) -> None:
     assert after_pairs(helped, harmed, same).loses is loses
 
 
-def test_fewer_pairs_are_missing_to_exclude_a_loss_the_more_were_helped() -> None:
+def test_the_number_of_missing_pairs_for_a_loss_is_smaller_after_more_helped_pairs() -> None:
     assert 0 < after_pairs(3, 0, 20).missing_for_loss < after_pairs(1, 0, 20).missing_for_loss
     assert after_pairs(8, 10, 20).missing_for_loss > 0

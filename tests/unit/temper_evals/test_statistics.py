@@ -19,14 +19,14 @@ scipy_stats = pytest.importorskip("scipy.stats")
 
 @pytest.mark.parametrize("helped", range(0, 30, 3))
 @pytest.mark.parametrize("harmed", [0, 1, 4, 13])
-def test_mcnemar_is_scipys_exact_binomial_test(helped: int, harmed: int) -> None:
+def test_mcnemar_returns_the_same_as_the_binomial_test_of_scipy(helped: int, harmed: int) -> None:
     of = helped + harmed
     expected = scipy_stats.binomtest(helped, of, 0.5).pvalue if of else 1.0
     assert mcnemar(helped, harmed) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("hits", "of"), [(0, 10), (3, 10), (10, 10), (129, 600), (1, 1260)])
-def test_wilson_interval_and_upper_bound_equal_those_of_scipy(hits: int, of: int) -> None:
+def test_wilson_and_upper_bound_return_the_same_as_scipy(hits: int, of: int) -> None:
     interval, theirs = (
         wilson(hits, of),
         scipy_stats.binomtest(hits, of).proportion_ci(method="wilson"),
@@ -37,7 +37,7 @@ def test_wilson_interval_and_upper_bound_equal_those_of_scipy(hits: int, of: int
     assert upper_bound(hits, of) == pytest.approx(exact.high)
 
 
-def test_600_pairs_without_harm_show_harm_below_half_a_percent() -> None:
+def test_with_0_harmed_of_600_pairs_the_upper_bound_is_below_half_a_percent() -> None:
     assert upper_bound(0, 600) < 0.005
     assert upper_bound(2, 1260) < 0.005
     assert upper_bound(1, 600) > 0.005
@@ -45,7 +45,7 @@ def test_600_pairs_without_harm_show_harm_below_half_a_percent() -> None:
     assert wilson(0, 0) == statistics.Interval(0.0, 0.0, 1.0)
 
 
-def test_95_percent_of_all_intervals_contain_the_true_value() -> None:
+def test_about_95_percent_of_the_intervals_of_difference_contain_the_true_value() -> None:
     draw = random.Random(7)
     helps, harms, hits, count = 0.15, 0.05, 0, examples(1000)
     for _ in range(count):
@@ -82,7 +82,7 @@ def test_constant_values_have_an_interval_of_width_zero() -> None:
     assert statistics.mean({}) == 0.0
 
 
-def test_families_of_constant_values_have_an_interval_of_width_zero() -> None:
+def test_two_families_of_constant_values_have_an_interval_of_width_zero() -> None:
     interval = difference({"a": [1.0] * 50, "b": [0.0] * 50}, 500)
     assert (interval.low, interval.estimate, interval.high) == (0.5, 0.5, 0.5)
 

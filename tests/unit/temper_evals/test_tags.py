@@ -24,7 +24,9 @@ def tags(name: str) -> list[str]:
         ("travel-0", ["travel", "several-steps", "errors", "held-out"]),
     ],
 )
-def test_a_task_has_the_tags_of_its_kind(name: str, expected: list[str]) -> None:
+def test_tags_of_a_task_are_its_family_and_the_tags_of_the_family(
+    name: str, expected: list[str]
+) -> None:
     assert tags(name) == expected
 
 
@@ -32,14 +34,14 @@ def test_every_family_has_a_tag_besides_its_name() -> None:
     assert all(len(tags(f"{name}-0")) > 1 for name in ALL_FAMILIES)
 
 
-def test_tasks_with_any_of_the_tags_are_chosen_and_all_without_tags() -> None:
+def test_with_tags_returns_tasks_with_any_of_the_tags_or_all_tasks_without_tags() -> None:
     tasks = suite("quick")
     assert with_tags(tasks, ()) is tasks
     chosen = with_tags(tasks, ("errors", "restraint"))
     assert {task.family for task in chosen} == {"failing", "none", "ask", "trap"}
 
 
-def test_tasks_are_chosen_by_their_names() -> None:
+def test_with_names_returns_the_named_tasks_and_refuses_an_unknown_name() -> None:
     tasks = suite("quick", ())
     assert with_names(tasks, ()) is tasks
     chosen = with_names(tasks, ("chain-1", "single-0"))

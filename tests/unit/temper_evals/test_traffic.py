@@ -50,7 +50,7 @@ def changed(effects: list[RuleEffect]) -> dict[str, list[str]]:
     return {effect.rule.name: [change.id for change in effect.changed] for effect in effects}
 
 
-def test_each_rule_lists_the_exchanges_whose_results_it_changes(recording: Path) -> None:
+def test_try_rules_lists_for_each_rule_the_exchanges_with_another_result(recording: Path) -> None:
     effects = try_rules(recording)
     changes = changed(effects)
     assert changes["without rescue"] == ["r"]
@@ -61,7 +61,7 @@ def test_each_rule_lists_the_exchanges_whose_results_it_changes(recording: Path)
     assert counts["close_out off"] == 0  # both exchanges were recorded without close-out
 
 
-def test_the_command_shows_the_requests_and_the_other_result(recording: Path) -> None:
+def test_eval_traffic_prints_the_exchanges_that_a_rule_changes(recording: Path) -> None:
     output = temper("eval", "traffic", str(recording)).stdout
     assert "without rescue: 1 of 2 exchanges are not the same\n    r  outcome: " in output
     assert "asks again" in output
@@ -70,7 +70,7 @@ def test_the_command_shows_the_requests_and_the_other_result(recording: Path) ->
     assert len(listed) == len(try_rules(recording))
 
 
-def test_an_exchange_that_is_not_replayed_as_recorded_is_excluded(recording: Path) -> None:
+def test_an_exchange_whose_replay_differs_without_any_rule_is_excluded(recording: Path) -> None:
     other = structs.replace(exchange(), verdict=gave_up().verdict)
     recording.write_bytes(msgspec.json.encode(other) + b"\n")
     assert {effect.count for effect in try_rules(recording)} == {0}

@@ -61,7 +61,7 @@ def simulated() -> Iterator[str]:
         thread.join()
 
 
-def test_verdicts_are_printed_and_the_file_names_what_was_tuned() -> None:
+def test_tune_prints_verdicts_and_writes_a_file_with_the_keys_of_the_model() -> None:
     with simulated() as url:
         done = temper("tune", "--backend-url", url, "--minutes", "0")
     assert done.exit_code == 0
@@ -72,7 +72,7 @@ def test_verdicts_are_printed_and_the_file_names_what_was_tuned() -> None:
     assert (earned_file["guardrails"], earned_file["profile"]) == ({}, {})
 
 
-def test_earlier_settings_are_kept_if_no_case_was_finished() -> None:
+def test_if_no_case_was_finished_the_file_of_an_earlier_tune_is_unchanged() -> None:
     with simulated() as url:
         assert temper("tune", "--backend-url", url, "--minutes", "0").exit_code == 0
         (path,) = Path("cache/temper/tuned").glob("*.toml")
@@ -83,7 +83,7 @@ def test_earlier_settings_are_kept_if_no_case_was_finished() -> None:
     assert path.read_text(encoding="utf-8") == earned
 
 
-def test_a_dry_run_writes_nothing() -> None:
+def test_tune_with_dry_run_writes_no_file() -> None:
     with simulated() as url:
         done = temper("tune", "--backend-url", url, "--minutes", "0", "--dry-run", "--json")
     report = document(done)
@@ -98,7 +98,7 @@ def names_in(report: json.JsonObject) -> list[json.JsonValue]:
     return [verdict["name"] for verdict in verdicts if isinstance(verdict, dict)]
 
 
-def test_efforts_and_tools_are_tried_where_profile_and_engine_support_them() -> None:
+def test_efforts_of_the_profile_are_tried_unless_effort_is_configured() -> None:
     Path("own").mkdir()
     Path("own/eager.toml").write_text(EAGER, encoding="utf-8")
     flags = ("--minutes", "0", "--dry-run", "--json")
@@ -112,7 +112,7 @@ def test_efforts_and_tools_are_tried_where_profile_and_engine_support_them() -> 
         assert names_in(document(done)) == NAMES
 
 
-def test_earlier_settings_are_tried_again() -> None:
+def test_a_setting_from_an_earlier_tune_is_tried_again() -> None:
     flags = ("--minutes", "0")
     with simulated() as url:
         assert temper("tune", "--backend-url", url, *flags).exit_code == 0
@@ -125,7 +125,7 @@ def test_earlier_settings_are_tried_again() -> None:
     assert names_in(document(done)) == NATIVE
 
 
-def test_configured_settings_are_not_tuned() -> None:
+def test_a_setting_in_the_configuration_file_is_not_tuned() -> None:
     file = config('[guardrails]\nclose_out = "off"\n')
     done = temper("tune", "--profile", "healthy", "--minutes", "0", "--config", file)
     assert "close_out always" not in done.stdout
@@ -150,7 +150,7 @@ def tune_until_ctrl_c(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes
 
 
 @pytest.mark.deep
-def test_ctrl_c_keeps_runs_for_resume_and_without_resume_they_are_repeated() -> None:
+def test_after_ctrl_c_resume_continues_the_runs_and_without_resume_they_start_again() -> None:
     first_runs, errors = tune_until_ctrl_c(when=lambda runs: runs.count(b"\n") > 1)
     assert re.fullmatch(
         r"Stopped after \d+ cases\. To continue, add --resume to the same command\.\n", errors
@@ -178,7 +178,7 @@ def test_ctrl_c_keeps_runs_for_resume_and_without_resume_they_are_repeated() -> 
         (("--ollama", "qwen3"), "--ollama: no server answers"),
     ],
 )
-def test_a_missing_model_or_server_is_explained_with_existing_flags(
+def test_the_error_for_a_missing_model_or_server_names_only_existing_flags(
     flags: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
@@ -190,7 +190,7 @@ def test_a_missing_model_or_server_is_explained_with_existing_flags(
     assert {*re.findall(r"--[a-z][a-z-]*", done.stderr)} <= known
 
 
-def test_without_a_server_three_existing_options_are_proposed(
+def test_without_a_server_tune_proposes_backend_url_model_and_ollama(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("proxy.serving.opening.likely_urls", lambda _host: ("http://127.0.0.1:9",))
@@ -208,7 +208,7 @@ def test_a_model_that_the_server_does_not_list_is_refused(flag: str) -> None:
     assert "has no 'nobody'" in done.stderr
 
 
-def test_a_model_of_an_ollama_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tune_with_ollama_uses_the_server_in_ollama_host(monkeypatch: pytest.MonkeyPatch) -> None:
     with simulated() as url:
         monkeypatch.setenv("OLLAMA_HOST", url)
         done = temper("tune", "--ollama", "simulated", "--minutes", "0", "--dry-run", "--json")
@@ -216,7 +216,7 @@ def test_a_model_of_an_ollama_is_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names_in(document(done))[-3:] == NAMES
 
 
-def test_after_too_little_time_the_minutes_to_pass_are_advised() -> None:
+def test_if_the_time_was_too_short_tune_says_which_minutes_to_pass() -> None:
     done = temper("tune", "--profile", "healthy", "--minutes", "0")
     message = "too short to finish a case with and without a setting. Pass --minutes 1."
     assert message in " ".join(done.stdout.split())
@@ -227,7 +227,7 @@ def test_after_too_little_time_the_minutes_to_pass_are_advised() -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody", "healthy@nowhere"])
-def test_an_unknown_profile_is_refused_with_the_known_profiles(name: str) -> None:
+def test_the_error_for_an_unknown_profile_lists_the_known_profiles(name: str) -> None:
     done = temper("tune", "--profile", name)
     assert done.exit_code == 1
     assert "known: " in done.stderr

@@ -103,7 +103,7 @@ def helped_by(*settings: str) -> Rights:
     return lambda changes, count: count % 2 == 0 or all(setting in changes for setting in settings)
 
 
-async def test_a_helpful_setting_is_on_and_stays_on_for_later_candidates() -> None:
+async def test_a_helpful_setting_is_on_and_applies_while_later_candidates_are_tried() -> None:
     first, second = await verdicts(helped_by("a=1"), HELPS, MORE)
     assert (first.is_on, second.is_on) == (True, False)
     assert first.sentence() == "helps: 7 helped, 0 harmed of 13: on"
@@ -111,7 +111,7 @@ async def test_a_helpful_setting_is_on_and_stays_on_for_later_candidates() -> No
     assert earned_by([first, second]) == {"guardrails": {"a": 1}}
 
 
-async def test_a_harmful_setting_is_off_and_dependent_settings_are_not_tried() -> None:
+async def test_after_three_harmed_pairs_a_setting_is_off_and_its_extension_is_not_tried() -> None:
     first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert first.sentence() == "helps: 0 helped, 3 harmed of 3: off"
     assert second.sentence() == "more: not tried: off"
@@ -119,7 +119,9 @@ async def test_a_harmful_setting_is_off_and_dependent_settings_are_not_tried() -
     assert earned_by([first, second]) == {}
 
 
-async def test_an_undecided_setting_is_off_and_reports_the_missing_cases() -> None:
+async def test_an_undecided_setting_is_off_and_its_verdict_says_how_many_cases_are_missing() -> (
+    None
+):
     (only,) = await verdicts(lambda changes, count: (count % 9 == 0) is ("a=1" in changes), HELPS)
     assert not only.is_on or only.test.helped > only.test.harmed
     few = Verdict(HELPS)
@@ -130,7 +132,7 @@ async def test_an_undecided_setting_is_off_and_reports_the_missing_cases() -> No
     assert few.document()["missing"] == few.test.missing
 
 
-async def test_a_too_expensive_setting_is_off_and_costlier_settings_are_not_tried() -> None:
+async def test_a_helpful_setting_that_doubles_the_generations_is_off() -> None:
     model = FakeModel(helped_by("a=1"), generations=2)
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS, MORE))
     await tuning.run()
@@ -141,14 +143,14 @@ async def test_a_too_expensive_setting_is_off_and_costlier_settings_are_not_trie
     assert first.document()["decision"] == "off"
 
 
-async def test_generations_that_the_model_needs_anyway_do_not_count_against_a_setting() -> None:
+async def test_a_setting_may_need_as_many_generations_as_the_defaults_do() -> None:
     model = FakeModel(helped_by("a=1"), generations=2, base=2)
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS,))
     await tuning.run()
     assert tuning.verdicts[0].is_on
 
 
-async def test_a_too_expensive_setting_without_effect_ends_after_sixty_pairs() -> None:
+async def test_a_setting_that_doubles_the_generations_without_effect_ends_after_60_pairs() -> None:
     model = FakeModel(helped_by("nothing"), generations=2)
     tuning = Tuning(model.open, CASES, 60.0, {}, 30, (HELPS,))
     await tuning.run()
@@ -156,21 +158,23 @@ async def test_a_too_expensive_setting_without_effect_ends_after_sixty_pairs() -
     assert tuning.verdicts[0].sentence().endswith("off (2.00 generations per request)")
 
 
-async def test_a_configured_setting_is_not_tried_and_applies_to_both_arms() -> None:
+async def test_a_configured_setting_is_not_tried_and_applies_to_all_runs() -> None:
     assert await verdicts(helped_by(), HELPS, base={"guardrails": {"a": 3}}) == []
     model = FakeModel(helped_by("b=two"))
     await Tuning(model.open, CASES, 60.0, {"guardrails": {"a": 3}}, 9, (MORE,)).run()
     assert {settings for settings, *_ in model.requests} == {"a=3", "a=3,b=two"}
 
 
-async def test_without_time_no_setting_is_tried() -> None:
+async def test_with_0_seconds_no_setting_is_tried() -> None:
     assert [verdict.was_tried for verdict in await verdicts(helped_by("a=1"), seconds=0)] == [
         False,
         False,
     ]
 
 
-async def test_an_endless_run_is_canceled_and_finished_runs_count() -> None:
+async def test_a_run_that_hangs_until_the_time_is_up_is_canceled_and_finished_runs_are_counted() -> (
+    None
+):
     model = FakeModel(lambda _found, _count: True, hangs_at=3)
     steps: list[str] = []
     tuning = Tuning(model.open, CASES, 1.0, {}, 30, (HELPS,), on_step=steps.append)
@@ -185,7 +189,7 @@ async def test_an_endless_run_is_canceled_and_finished_runs_count() -> None:
     assert missing > 1.0
 
 
-async def test_without_a_finished_case_the_missing_time_is_unknown() -> None:
+async def test_if_no_case_was_finished_estimate_missing_seconds_returns_none() -> None:
     model = FakeModel(lambda _found, _count: True, hangs_at=1)
     tuning = Tuning(model.open, CASES, 0.05, {}, 30, (HELPS,))
     await tuning.run()
@@ -194,7 +198,7 @@ async def test_without_a_finished_case_the_missing_time_is_unknown() -> None:
     assert tuning.estimate_missing_seconds() is None
 
 
-async def test_a_timeout_of_the_model_is_raised() -> None:
+async def test_a_timeout_error_of_a_run_is_not_taken_for_the_end_of_the_time() -> None:
     def impatient(_found: str, _count: int) -> bool:
         raise TimeoutError("of a library")
 
@@ -202,7 +206,9 @@ async def test_a_timeout_of_the_model_is_raised() -> None:
         await Tuning(FakeModel(impatient).open, CASES, 60.0).run()
 
 
-async def test_only_settings_that_were_not_tried_for_lack_of_time_lack_time() -> None:
+async def test_lacks_time_is_false_for_a_setting_that_was_not_tried_because_another_is_off() -> (
+    None
+):
     first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert (first.lacks_time, second.lacks_time) == (False, False)
     assert [verdict.lacks_time for verdict in await verdicts(helped_by("a=1"), seconds=0)] == [
@@ -211,7 +217,7 @@ async def test_only_settings_that_were_not_tried_for_lack_of_time_lack_time() ->
     ]
 
 
-async def test_both_arms_get_the_same_cases_with_the_same_seeds() -> None:
+async def test_runs_with_and_without_a_setting_have_the_same_cases_and_seeds() -> None:
     model = FakeModel(lambda _found, _count: True)
     await Tuning(model.open, CASES, 60.0, {}, 2, (HELPS,)).run()
     without = [request[1:] for request in model.requests if request[0] == "defaults"]
@@ -219,13 +225,13 @@ async def test_both_arms_get_the_same_cases_with_the_same_seeds() -> None:
     assert len(without) == len({*without}) == 2 * len(CASES)
 
 
-async def test_if_every_request_fails_the_reason_is_reported() -> None:
+async def test_if_every_request_fails_tuning_raises_invalid_configuration() -> None:
     model = FakeModel(lambda _found, _count: False, ending="failed")
     with pytest.raises(InvalidConfiguration, match="every request failed"):
         await Tuning(model.open, CASES, 60.0).run()
 
 
-def test_the_halves_have_different_cases_of_every_family() -> None:
+def test_halves_returns_two_disjoint_lists_with_cases_of_every_family() -> None:
     names = [{case.name for case in half} for half in (CASES, OTHERS)]
     assert names[0].isdisjoint(names[1])
     assert (
@@ -234,7 +240,7 @@ def test_the_halves_have_different_cases_of_every_family() -> None:
     assert [case.family for case in CASES[:2]] == ["chain", "single"]
 
 
-def test_earned_settings_have_the_format_that_serve_reads() -> None:
+def test_environment_of_returns_settings_as_environment_variables() -> None:
     values: Values = {"guardrails": {"close_out": "always", "close_out_tries": 2}}
     assert environment_of(values) == {
         "TEMPER_GUARDRAILS__CLOSE_OUT": "always",
@@ -270,7 +276,7 @@ async def test_if_the_cheapest_effort_loses_nothing_no_other_effort_is_tried() -
     assert earned == {"profile": {"effort": "low"}}
 
 
-async def test_after_an_effort_that_loses_the_next_effort_is_tried() -> None:
+async def test_after_an_effort_that_harms_the_next_effort_is_tried() -> None:
     sentences, earned = await verdicts_of_efforts(
         lambda changes, count: "low" not in changes or count % 2 == 0, {"low": 40, "medium": 70}
     )
@@ -293,7 +299,7 @@ async def test_an_effort_that_helps_at_too_many_tokens_is_off() -> None:
     assert earned == {}
 
 
-async def test_an_undecided_effort_reports_the_missing_cases() -> None:
+async def test_the_verdict_on_an_undecided_effort_says_how_many_cases_are_missing() -> None:
     sentences, earned = await verdicts_of_efforts(lambda *_: True, {"low": 40}, seeds=1)
     assert "effort low: 0 helped, 0 harmed of" in sentences[0]
     assert "undecided, off: about" in sentences[0]
@@ -306,7 +312,7 @@ def candidates(quirks: Quirks, overrides: Overrides | None = None) -> list[str]:
     return [candidate.name for candidate in candidates_for(known)]
 
 
-def test_the_candidates_depend_on_the_model() -> None:
+def test_the_candidates_depend_on_convention_and_efforts_of_the_profile() -> None:
     usual = [candidate.name for candidate in CANDIDATES]
     tools = "tools in the prompt, as json"
     assert candidates(Quirks()) == [tools, *usual]
