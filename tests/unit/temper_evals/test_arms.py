@@ -25,9 +25,7 @@ async def test_the_arms_without_temper_open_the_model_itself() -> None:
             assert target is BACKEND
 
 
-def test_only_direct_urged_urges_only_direct_required_requires_and_only_ceiling_is_ceiling() -> (
-    None
-):
+def test_the_arms_urged_required_and_ceiling_have_these_properties() -> None:
     arms = usual_arms()
     assert arms["direct-urged"].habits.urges
     assert arms["direct-required"].habits.requires

@@ -23,9 +23,7 @@ async def test_the_name_of_a_simulated_setup_contains_its_profile_and_parameters
     assert SimulatedSetup("n-8b").usage_of("chain-1/0") is None
 
 
-async def test_opening_a_simulated_setup_resets_its_counts_and_a_ceiling_has_a_large_window() -> (
-    None
-):
+async def test_opening_a_simulated_setup_resets_counts_and_sets_the_window() -> None:
     setup = SimulatedSetup("p-small", pace=0.0)
     for is_ceiling, window in ((False, 8192), (True, 65_536)):
         async with setup.open(is_ceiling=is_ceiling) as target, httpx.AsyncClient() as client:

@@ -119,9 +119,7 @@ async def test_after_three_harmed_pairs_a_setting_is_off_and_its_extension_is_no
     assert earned_by([first, second]) == {}
 
 
-async def test_an_undecided_setting_is_off_and_its_verdict_says_how_many_cases_are_missing() -> (
-    None
-):
+async def test_the_verdict_on_an_undecided_setting_says_how_many_cases_are_missing() -> None:
     (only,) = await verdicts(lambda changes, count: (count % 9 == 0) is ("a=1" in changes), HELPS)
     assert not only.is_on or only.test.helped > only.test.harmed
     few = Verdict(HELPS)
@@ -172,9 +170,7 @@ async def test_with_0_seconds_no_setting_is_tried() -> None:
     ]
 
 
-async def test_a_run_that_hangs_until_the_time_is_up_is_canceled_and_finished_runs_are_counted() -> (
-    None
-):
+async def test_a_run_that_hangs_is_canceled_at_the_end_of_the_time() -> None:
     model = FakeModel(lambda _found, _count: True, hangs_at=3)
     steps: list[str] = []
     tuning = Tuning(model.open, CASES, 1.0, {}, 30, (HELPS,), on_step=steps.append)
@@ -206,9 +202,7 @@ async def test_a_timeout_error_of_a_run_is_not_taken_for_the_end_of_the_time() -
         await Tuning(FakeModel(impatient).open, CASES, 60.0).run()
 
 
-async def test_lacks_time_is_false_for_a_setting_that_was_not_tried_because_another_is_off() -> (
-    None
-):
+async def test_lacks_time_is_true_only_if_time_was_too_short_to_try_a_setting() -> None:
     first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert (first.lacks_time, second.lacks_time) == (False, False)
     assert [verdict.lacks_time for verdict in await verdicts(helped_by("a=1"), seconds=0)] == [

@@ -9,7 +9,7 @@ EXAMPLE = PlannedCall("get_weather", {"city": "Paris"})
 
 
 @pytest.mark.parametrize("name", syntax_templates())
-def test_each_template_writes_the_example_of_its_format(name: str) -> None:
+def test_each_syntax_template_writes_the_call_as_in_the_example_of_the_format(name: str) -> None:
     row = next(row for row in TABLE.formats if row.name == name)
     text = as_text(EXAMPLE, syntax_templates()[name]).replace(
         '{"city":"Paris"}', '{"city": "Paris"}'

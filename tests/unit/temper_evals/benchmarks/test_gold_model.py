@@ -47,7 +47,7 @@ def executed_call(call: PlannedCall, result: str = "{}") -> list[JsonObject]:
         (executed_call(FIRST, '{"error": "the right call may fail"}'), 1, 0, SECOND),
     ],
 )
-def test_the_position_in_a_turn_follows_from_its_executed_calls(
+def test_position_returns_the_first_call_of_the_turn_that_was_not_executed(
     messages: list[JsonObject], progress: int, tries: int, due: PlannedCall
 ) -> None:
     position = TURN.position([USER, *messages])
@@ -55,7 +55,7 @@ def test_the_position_in_a_turn_follows_from_its_executed_calls(
     assert position.action == CallTools((due,))
 
 
-def test_a_turn_ends_with_an_answer() -> None:
+def test_after_all_calls_of_a_turn_position_returns_its_answer() -> None:
     calls = [*executed_call(FIRST), *executed_call(SECOND)]
     assert TURN.position([USER, *calls]).action == GiveAnswer("Done.")
 
@@ -80,7 +80,9 @@ async def test_the_gold_model_solves_a_question_of_bfcl() -> None:
 
 
 @pytest.mark.parametrize(("most", "replies"), [(8, 3), (2, 2), (1, 1)])
-def test_the_calls_are_made_in_at_most_so_many_replies(most: int, replies: int) -> None:
+def test_the_calls_of_a_turn_are_distributed_over_at_most_most_replies_steps(
+    most: int, replies: int
+) -> None:
     class Task:
         name, family = "c", "bfcl:multi_turn_base"
         turns = (UserTurn((USER,), (), (FIRST, SECOND, FIRST), most_replies=most),)

@@ -80,7 +80,7 @@ assert isinstance(DOCUMENT, dict)
 
 @pytest.mark.parametrize("path", paths_of_strings(DOCUMENT), ids=str)
 @pytest.mark.parametrize("secret", SECRETS, ids=range(len(SECRETS)))
-def test_a_secret_is_refused_in_every_string_of_a_card(
+def test_a_path_address_key_or_text_is_refused_in_every_string_of_a_card(
     path: tuple[str | int, ...], secret: str
 ) -> None:
     assert isinstance(DOCUMENT, dict)
@@ -90,7 +90,7 @@ def test_a_secret_is_refused_in_every_string_of_a_card(
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=range(len(SECRETS)))
-def test_a_secret_is_refused_as_the_name_of_a_member(secret: str) -> None:
+def test_a_path_address_key_or_text_is_refused_as_the_name_of_a_json_member(secret: str) -> None:
     with pytest.raises(ValidationError):
         make_arm("temper", {secret: (1, 2)})
     assert isinstance(DOCUMENT, dict)
@@ -98,7 +98,7 @@ def test_a_secret_is_refused_as_the_name_of_a_member(secret: str) -> None:
         Card.model_validate_json(json.dump({**DOCUMENT, secret: 1}))
 
 
-def test_a_count_must_be_a_reasonable_non_negative_integer() -> None:
+def test_a_count_that_is_negative_too_large_or_not_an_integer_is_refused() -> None:
     assert isinstance(DOCUMENT, dict)
     for value in (-1, 1.5, True, 10**15, "1"):
         with pytest.raises(ValidationError):
@@ -126,7 +126,7 @@ def test_counts_that_contradict_each_other_are_refused() -> None:
         make_card(arms=(make_arm("temper", {"chain": (1, 3)}),))
 
 
-def test_cards_accept_every_arm_engine_suite_and_family_of_this_version() -> None:
+def test_a_card_may_name_every_arm_engine_suite_and_family_of_this_version() -> None:
     for arm in usual_arms():
         make_arm(arm)
     for engine in ENGINES:
@@ -144,7 +144,7 @@ def test_cards_accept_every_arm_engine_suite_and_family_of_this_version() -> Non
     make_arm("temper", dict.fromkeys((*FAMILIES, *others, *syntax_templates()), (0, 1)))
 
 
-def test_a_card_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_read_card_returns_the_card_that_write_card_wrote(tmp_path: Path) -> None:
     path = tmp_path / "card.json"
     write_card(make_card(), path)
     assert read_card(path) == make_card()
@@ -154,7 +154,7 @@ def test_a_card_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert make_card(suite="full").file_name != make_card().file_name
 
 
-def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
+def test_write_card_does_not_overwrite_an_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "card.json"
     path.write_text("mine")
     with pytest.raises(InvalidConfiguration, match="already exists: pass another name"):
@@ -162,7 +162,7 @@ def test_an_existing_file_is_never_overwritten(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_a_card_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"there is no folder .*: create it"):
         check_new_file(tmp_path / "none" / "card.json")
     with pytest.raises(InvalidConfiguration, match=r"cannot be written .*: pass another name"):
@@ -192,13 +192,15 @@ def edited(change: Callable[[str], str]) -> str:
         ),
     ],
 )
-def test_a_file_that_is_no_card_is_explained(tmp_path: Path, text: str, problem: str) -> None:
+def test_the_error_for_an_invalid_card_file_says_what_is_wrong(
+    tmp_path: Path, text: str, problem: str
+) -> None:
     path = tmp_path / "card.json"
     path.write_text(text)
     with pytest.raises(InvalidConfiguration, match=problem):
         read_card(path)
 
 
-def test_a_missing_card_is_explained(tmp_path: Path) -> None:
+def test_a_missing_card_file_raises_invalid_configuration(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="cannot be read: No such file"):
         read_card(tmp_path / "none.json")

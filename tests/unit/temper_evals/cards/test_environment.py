@@ -76,11 +76,11 @@ async def engine_with(documents: Mapping[str, object]) -> AsyncGenerator[str, No
         ("", "unnamed"),
     ],
 )
-def test_a_model_is_named_without_folders_and_hosts(name: str, shown: str) -> None:
+def test_model_name_removes_folders_hosts_and_keys(name: str, shown: str) -> None:
     assert model_name(name) == shown
 
 
-def test_a_cell_of_the_grid_is_part_of_the_name() -> None:
+def test_the_name_of_a_simulated_model_contains_its_parameters() -> None:
     named = simulated_environment("p-small@over_acting=0.1").model
     assert (named.name, named.simulated) == ("p-small-over_acting-0.1", True)
 
@@ -97,7 +97,7 @@ def test_a_cell_of_the_grid_is_part_of_the_name() -> None:
         ("", ""),
     ],
 )
-def test_quantizations_get_their_usual_names(text: str, usual: str) -> None:
+def test_normalized_returns_the_usual_name_of_a_quantization(text: str, usual: str) -> None:
     assert normalized(text) == usual
 
 
@@ -111,7 +111,9 @@ def write_model(path: Path, file_type: int | None = None) -> Path:
     return path
 
 
-def test_the_quantization_is_read_from_the_file_or_its_name(tmp_path: Path) -> None:
+def test_the_quantization_is_read_from_the_gguf_header_or_else_from_the_file_name(
+    tmp_path: Path,
+) -> None:
     assert quantization_of(write_model(tmp_path / "a-q4.gguf", 15)) == "Q4_K_M"
     assert quantization_of(write_model(tmp_path / "b.gguf", 0)) == "F32"
     assert quantization_of(write_model(tmp_path / "c-Q5_K_S.gguf")) == "Q5_K_S"
@@ -119,7 +121,7 @@ def test_the_quantization_is_read_from_the_file_or_its_name(tmp_path: Path) -> N
     assert quantization_of(tmp_path / "none.gguf") is None
 
 
-def test_the_digest_covers_all_parts(tmp_path: Path) -> None:
+def test_the_digest_of_a_split_model_is_that_of_all_its_parts(tmp_path: Path) -> None:
     whole, first = tmp_path / "a.gguf", tmp_path / "b-00001-of-00002.gguf"
     whole.write_bytes(b"12")
     first.write_bytes(b"1")
@@ -129,7 +131,7 @@ def test_the_digest_covers_all_parts(tmp_path: Path) -> None:
     assert with_digest(SIMULATED, whole).model.sha256 == sha256_of(whole)
 
 
-async def test_a_llama_server_reports_its_build_and_the_quantization() -> None:
+async def test_build_and_quantization_are_read_from_props_of_llama_server() -> None:
     listed = {"data": [{"id": "/srv/ada/qwen.gguf", "owned_by": "llamacpp"}]}
     properties = {"build_info": "b11669-2f0a35c", "model_ftype": "Q4_K - Medium"}
     async with engine_with({"/v1/models": listed, "/props": properties}) as url:
@@ -139,7 +141,7 @@ async def test_a_llama_server_reports_its_build_and_the_quantization() -> None:
     assert known.hardware is not None
 
 
-async def test_an_ollama_lists_the_quantization_of_its_models() -> None:
+async def test_version_and_quantization_are_read_from_the_api_of_ollama() -> None:
     other = {"name": "a:latest", "details": {"quantization_level": "Q8_0"}}
     model = {"name": "qwen3:latest", "details": {"quantization_level": "Q4_K_M"}}
     documents = {
@@ -161,7 +163,9 @@ async def test_an_ollama_lists_the_quantization_of_its_models() -> None:
         ("built by ada", None),
     ],
 )
-async def test_only_the_release_of_a_build_is_shown(version: str, build: str | None) -> None:
+async def test_the_build_of_vllm_is_shown_without_its_development_part(
+    version: str, build: str | None
+) -> None:
     documents = {
         "/v1/models": {"data": [{"id": "m", "owned_by": "vllm"}]},
         "/version": {"version": version},
@@ -170,7 +174,7 @@ async def test_only_the_release_of_a_build_is_shown(version: str, build: str | N
         assert await find_engine(ModelTarget(url, "m")) == Engine(name="vLLM", build=build)
 
 
-async def test_an_unknown_or_unreachable_server_is_named_other() -> None:
+async def test_the_engine_of_an_unknown_or_unreachable_server_is_named_other() -> None:
     listed = {"data": [{"id": "m-Q4_0", "owned_by": "ada"}]}
     async with engine_with({"/v1/models": listed}) as url:
         known = await served_environment(ModelTarget(url, "m-Q4_0"))
@@ -180,18 +184,22 @@ async def test_an_unknown_or_unreachable_server_is_named_other() -> None:
     assert unreachable.engine == Engine(name="other")
 
 
-async def test_the_hardware_of_another_machine_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_for_a_server_on_another_machine_the_hardware_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "is_loopback", lambda _host: False)
     async with engine_with({}) as url:
         assert (await served_environment(ModelTarget(url, "m"))).hardware is None
 
 
-def test_the_embedded_server_is_named_by_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_of_the_embedded_server_is_xllamacpp_with_its_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "version", lambda _name: "2026.10.11549")
     assert embedded_engine() == Engine(name="xllamacpp", build="2026.10.11549")
 
 
-def test_a_model_file_is_described_with_its_server(tmp_path: Path) -> None:
+def test_file_environment_returns_model_quantization_and_hardware(tmp_path: Path) -> None:
     model = write_model(tmp_path / "a.gguf", 15)
     launch = LaunchPlan(embedded_program(), model, 4096)
     known = file_environment(model, launch, Engine(name="xllamacpp"))
@@ -199,7 +207,7 @@ def test_a_model_file_is_described_with_its_server(tmp_path: Path) -> None:
     assert known.hardware is not None
 
 
-def test_memory_is_rounded_and_unknown_gpus_are_named_other() -> None:
+def test_memory_sizes_are_rounded_and_unknown_gpus_are_named_other() -> None:
     card = Device("NVIDIA GeForce RTX 4090", 24 * GIB, GIB)
     known = this_hardware(Memory(int(23.5 * GIB), GIB, (card, Device("Ada's GPU/7", GIB, GIB))))
     assert known.memory_gib == 32
@@ -226,11 +234,13 @@ def test_memory_is_rounded_and_unknown_gpus_are_named_other() -> None:
         ("", "other"),
     ],
 )
-def test_gpus_are_shown_by_their_product_names(name: str, shown: str) -> None:
+def test_gpu_name_returns_known_product_names_and_other_for_any_other_text(
+    name: str, shown: str
+) -> None:
     assert gpu_name(name) == shown
 
 
-def test_processors_are_shown_by_their_vendors() -> None:
+def test_processor_in_returns_only_the_vendor_of_the_processor() -> None:
     assert processor_in("vendor_id : AuthenticAMD", "x86_64") == "AMD"
     assert processor_in("Intel64 Family 6 Model 154, GenuineIntel", "x86_64") == "Intel"
     assert processor_in("arm Apple", "arm64") == "Apple"
@@ -242,11 +252,11 @@ def test_processors_are_shown_by_their_vendors() -> None:
     ("size", "power"),
     [(0, 1), (1, 1), (3, 4), (6, 8), (12, 16), (15.5, 16), (96, 128), (9999, 4096)],
 )
-def test_sizes_are_rounded_to_powers_of_two(size: float, power: int) -> None:
+def test_power_of_two_rounds_a_size_up_from_1_to_4096(size: float, power: int) -> None:
     assert power_of_two(size) == power
 
 
-def test_each_environment_is_stored_once(tmp_path: Path) -> None:
+def test_an_environment_that_is_noted_twice_is_stored_once(tmp_path: Path) -> None:
     assert read_environments(tmp_path) == {}
     for _ in range(2):
         note_environment(tmp_path, "p-small", SIMULATED)
@@ -254,7 +264,7 @@ def test_each_environment_is_stored_once(tmp_path: Path) -> None:
     assert only_environment([SIMULATED], tmp_path) == SIMULATED
 
 
-def test_no_or_several_environments_are_refused_for_a_card(tmp_path: Path) -> None:
+def test_a_card_requires_exactly_one_environment(tmp_path: Path) -> None:
     other = SIMULATED.model_copy(update={"engine": Engine(name="vLLM")})
     with pytest.raises(InvalidConfiguration, match=r"several environments: run .* a new folder"):
         only_environment([SIMULATED, other], tmp_path)
@@ -262,7 +272,7 @@ def test_no_or_several_environments_are_refused_for_a_card(tmp_path: Path) -> No
         only_environment([], tmp_path)
 
 
-def test_a_damaged_list_of_environments_is_explained(tmp_path: Path) -> None:
+def test_a_damaged_file_of_environments_raises_invalid_configuration(tmp_path: Path) -> None:
     (tmp_path / ENVIRONMENTS).write_text("{")
     with pytest.raises(InvalidConfiguration, match="run the evaluation again in a new folder"):
         read_environments(tmp_path)

@@ -57,7 +57,7 @@ def write(
 BOTH = [*runs_of("direct", "+----!"), *runs_of("temper", "-+++--")]
 
 
-def test_a_card_has_the_counts_of_the_records(tmp_path: Path) -> None:
+def test_card_of_counts_right_helped_and_harmed_runs_of_the_records(tmp_path: Path) -> None:
     card = card_of(write(tmp_path, BOTH))
     assert (card.suite, card.tasks, card.seeds) == ("quick", 6, 1)
     assert card.made == datetime(2025, 11, 29, 9, 30, tzinfo=UTC)
@@ -70,7 +70,7 @@ def test_a_card_has_the_counts_of_the_records(tmp_path: Path) -> None:
     assert temper.families == {"single": Family(right=3, runs=6)}
 
 
-def test_a_card_contains_no_text_of_the_records(tmp_path: Path) -> None:
+def test_a_card_contains_no_text_paths_or_task_names_of_the_records(tmp_path: Path) -> None:
     text = to_bytes(card_of(write(tmp_path, BOTH))).decode()
     assert "missing call" not in text
     assert "Ada" not in text
@@ -78,7 +78,7 @@ def test_a_card_contains_no_text_of_the_records(tmp_path: Path) -> None:
     assert str(tmp_path) not in text
 
 
-def test_a_model_file_gets_its_digest_and_loses_its_folder(tmp_path: Path) -> None:
+def test_a_card_has_the_digest_of_a_model_file_but_not_its_folder(tmp_path: Path) -> None:
     model = tmp_path / "ada" / "tiny.gguf"
     model.parent.mkdir()
     model.write_bytes(b"GGUF")
@@ -90,7 +90,7 @@ def test_a_model_file_gets_its_digest_and_loses_its_folder(tmp_path: Path) -> No
     assert b"ada" not in to_bytes(card)
 
 
-def test_a_benchmark_is_named_as_the_suite_of_a_card(tmp_path: Path) -> None:
+def test_the_suite_of_a_card_on_a_benchmark_is_the_name_of_the_benchmark(tmp_path: Path) -> None:
     folder = write(tmp_path, BOTH)
     protocol = folder / "protocol.json"
     protocol.write_text(
@@ -100,7 +100,9 @@ def test_a_benchmark_is_named_as_the_suite_of_a_card(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("runs", [BOTH[:7], []])
-def test_an_unfinished_evaluation_has_no_card(tmp_path: Path, runs: list[RunRecord]) -> None:
+def test_a_card_of_an_unfinished_evaluation_is_refused(
+    tmp_path: Path, runs: list[RunRecord]
+) -> None:
     folder = write(tmp_path, runs or BOTH)
     if not runs:
         (folder / RUNS).write_bytes(b"")
@@ -121,7 +123,7 @@ def test_an_unfinished_evaluation_has_no_card(tmp_path: Path, runs: list[RunReco
         (EvaluationChoice(backend_urls=("u",), backend_model=("a", "b")), r"\(got 2\)"),
     ],
 )
-def test_choices_without_published_tasks_or_with_two_models_are_refused(
+def test_a_card_for_unpublished_tasks_or_two_models_is_refused(
     choice: EvaluationChoice, problem: str
 ) -> None:
     with pytest.raises(InvalidConfiguration, match=problem):
@@ -138,17 +140,17 @@ def test_choices_without_published_tasks_or_with_two_models_are_refused(
         EvaluationChoice(backend_urls=("u",)),
     ],
 )
-def test_choices_with_published_tasks_and_one_model_are_accepted(choice: EvaluationChoice) -> None:
+def test_a_card_for_published_tasks_and_one_model_is_accepted(choice: EvaluationChoice) -> None:
     check_choice(choice)
 
 
-def test_tasks_have_the_same_digest_in_any_order() -> None:
+def test_the_digest_of_tasks_does_not_depend_on_their_order() -> None:
     pairs = [("a", 0), ("a", 1), ("b", 0)]
     assert digest_of(pairs) == digest_of([*reversed(pairs), *pairs])
     assert digest_of(pairs) != digest_of(pairs[:2])
 
 
-def test_only_the_release_of_temper_is_shown() -> None:
+def test_release_in_returns_a_version_without_its_development_part() -> None:
     assert release_in("0.2.0.dev3+gada1234") == "0.2.0"
     assert release_in("1.0rc1") == "1.0rc1"
     assert release_in("unknown (not installed)") == "0.0"

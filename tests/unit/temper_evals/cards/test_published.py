@@ -50,12 +50,14 @@ def acknowledge(folder: Path, card: Card, reason: str = "The engine has changed.
         ((DIRECT,), ()),
     ],
 )
-def test_any_loss_makes_a_row_worse(after: tuple[ArmCounts, ...], changes: tuple[str, ...]) -> None:
+def test_an_arm_with_fewer_right_or_more_harmed_or_damaging_runs_is_worse(
+    after: tuple[ArmCounts, ...], changes: tuple[str, ...]
+) -> None:
     cards = [make_card(made=LATER, arms=after), make_card(arms=arms())]
     assert [row.changes for row in worse_rows(cards)] == ([changes] if changes else [])
 
 
-def test_only_the_same_model_engine_and_tasks_are_compared() -> None:
+def test_only_cards_of_the_same_model_engine_and_suite_are_compared() -> None:
     worse = arms(right=0)
     for changed in (
         make_card(made=LATER, arms=worse, suite="full"),
@@ -66,7 +68,7 @@ def test_only_the_same_model_engine_and_tasks_are_compared() -> None:
     assert worse_rows([make_card(arms=arms()), make_card(made=LATER, arms=worse, build="b12000")])
 
 
-def test_a_card_is_compared_with_the_previous_card() -> None:
+def test_each_card_is_compared_with_the_card_before_it() -> None:
     first, second, third = (
         make_card(made=MADE + timedelta(days=day), arms=arms(right=right))
         for day, right in enumerate((2, 1, 1))
@@ -76,7 +78,7 @@ def test_a_card_is_compared_with_the_previous_card() -> None:
     ]
 
 
-def test_a_worse_row_fails_until_it_is_acknowledged(tmp_path: Path) -> None:
+def test_a_worse_card_is_a_problem_until_it_is_listed_in_acknowledged_toml(tmp_path: Path) -> None:
     worse = make_card(made=LATER, arms=arms(right=0))
     folder = publish(tmp_path, make_card(arms=arms()), worse)
     (problem,) = check_folder(folder).problems
@@ -86,7 +88,9 @@ def test_a_worse_row_fails_until_it_is_acknowledged(tmp_path: Path) -> None:
     assert check_folder(folder).problems == ()
 
 
-def test_an_acknowledgment_without_a_worse_row_fails(tmp_path: Path) -> None:
+def test_an_entry_in_acknowledged_toml_for_a_card_that_is_not_worse_is_a_problem(
+    tmp_path: Path,
+) -> None:
     card = make_card(arms=arms())
     acknowledge(publish(tmp_path, card), card)
     (problem,) = check_folder(tmp_path).problems
@@ -95,14 +99,14 @@ def test_an_acknowledgment_without_a_worse_row_fails(tmp_path: Path) -> None:
     )
 
 
-def test_an_acknowledgment_needs_a_reason(tmp_path: Path) -> None:
+def test_an_entry_in_acknowledged_toml_requires_a_reason_of_ten_characters(tmp_path: Path) -> None:
     worse = make_card(made=LATER, arms=arms(right=0))
     acknowledge(publish(tmp_path, make_card(arms=arms()), worse), worse, "chance")
     (problem,) = check_folder(tmp_path).problems
     assert "worse.0.reason: String should have at least 10 characters" in problem
 
 
-def test_every_problem_of_a_folder_is_listed(tmp_path: Path) -> None:
+def test_check_folder_lists_misnamed_cards_and_other_files(tmp_path: Path) -> None:
     publish(tmp_path, make_card()).joinpath("ada.json").write_bytes(to_bytes(make_card()))
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / SCHEMA).write_text("{}")
@@ -112,14 +116,14 @@ def test_every_problem_of_a_folder_is_listed(tmp_path: Path) -> None:
     assert len(check_folder(tmp_path).cards) == 2
 
 
-def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+def test_check_folder_refuses_a_missing_folder(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidConfiguration, match="is not a folder: pass the folder with the cards"
     ):
         check_folder(tmp_path / "none")
 
 
-def test_a_card_is_described_in_lines() -> None:
+def test_describe_returns_lines_on_environment_suite_and_each_arm() -> None:
     first, second, direct, temper = describe(make_card())
     assert first == (
         "model qwen3-8b-q4, Q4_K_M, SHA-256 000000000000...; engine llama.cpp b11669-2f0a35c; "

@@ -16,14 +16,14 @@ def completion(*calls: JsonObject, content: str | None = None) -> bytes:
     return json.dump({"choices": [{"index": 0, "message": message}]})
 
 
-def test_a_call_is_shown_as_in_a_program() -> None:
+def test_a_call_is_shown_in_the_syntax_of_a_function_call() -> None:
     body = completion(call('{"city":"Cork","days":3}'))
     assert read_answer(body, {}, TOOLS) == ClientAnswer(
         AnswerKind.CALL, 'get_weather(city="Cork", days=3)'
     )
 
 
-def test_several_calls_are_all_shown() -> None:
+def test_several_calls_are_shown_with_commas_between_them() -> None:
     body = completion(call('{"city":"Cork"}'), call('{"city":"Graz"}'))
     expected = 'get_weather(city="Cork"), get_weather(city="Graz")'
     assert read_answer(body, {}, TOOLS) == ClientAnswer(AnswerKind.CALL, expected)
@@ -42,18 +42,20 @@ def test_several_calls_are_all_shown() -> None:
         ({}, "None(None)"),
     ],
 )
-def test_an_unrunnable_call_does_not_count(tool_call: JsonObject, words: str) -> None:
+def test_a_call_that_does_not_match_its_schema_is_unusable(
+    tool_call: JsonObject, words: str
+) -> None:
     answer = read_answer(completion(tool_call), {}, TOOLS)
     assert answer == ClientAnswer(AnswerKind.UNUSABLE_CALL, words)
     assert not answer.is_usable
 
 
-def test_one_bad_call_invalidates_the_answer() -> None:
+def test_an_answer_with_a_valid_and_an_invalid_call_is_unusable() -> None:
     answer = read_answer(completion(call('{"city":"Cork"}'), call("{}")), {}, TOOLS)
     assert answer.kind is AnswerKind.UNUSABLE_CALL
 
 
-def test_text_is_not_a_call() -> None:
+def test_an_answer_with_only_text_is_not_usable() -> None:
     answer = read_answer(completion(content="It rains."), {}, TOOLS)
     assert answer == ClientAnswer(AnswerKind.TEXT, "It rains.")
     assert not answer.is_usable
@@ -70,7 +72,7 @@ def test_text_is_not_a_call() -> None:
         (b"x" * 1000, "not JSON: " + "x" * 80),
     ],
 )
-def test_a_body_without_an_answer_is_an_error(body: bytes, words: str) -> None:
+def test_a_response_body_without_an_answer_gives_an_error(body: bytes, words: str) -> None:
     assert read_answer(body, {}, TOOLS) == ClientAnswer(AnswerKind.ERROR, words)
 
 
@@ -86,7 +88,9 @@ def test_a_body_without_an_answer_is_an_error(body: bytes, words: str) -> None:
         ("1", "dropped=2", "dropped: 2"),
     ],
 )
-def test_reported_repairs_are_described(attempts: str, repairs: str, effort: str | None) -> None:
+def test_the_repairs_in_the_response_headers_are_described(
+    attempts: str, repairs: str, effort: str | None
+) -> None:
     headers = {"x-temper-attempts": attempts, "x-temper-repairs": repairs}
     everything = "2 attempts; call found in the text: hermes; values converted: 1"
     answer = read_answer(completion(content="Yes."), headers, TOOLS)
@@ -94,6 +98,8 @@ def test_reported_repairs_are_described(attempts: str, repairs: str, effort: str
 
 
 @pytest.mark.parametrize(("known", "output"), [("I will.", "I will."), ("", "It rains.")])
-def test_the_output_of_a_model_is_the_answer_without_temper(known: str, output: str) -> None:
+def test_model_text_is_the_scripted_reply_or_else_the_answer_without_temper(
+    known: str, output: str
+) -> None:
     answer = ClientAnswer(AnswerKind.TEXT, "It rains.")
     assert Comparison(DemoScenario("one", "Rain?", known), answer, answer).model_text == output

@@ -8,18 +8,18 @@ from proxy.errors import LaunchFailed
 from temper_evals.demo.demonstration import check_libraries, listen_somewhere
 
 
-def test_installed_libraries_pass_the_check() -> None:
+def test_check_libraries_accepts_installed_libraries() -> None:
     check_libraries(["click", "httpx"])
 
 
-def test_missing_libraries_are_named_together_with_the_remedy() -> None:
+def test_the_error_for_missing_libraries_names_all_and_says_what_to_install() -> None:
     with pytest.raises(LaunchFailed) as caught:
         check_libraries(["click", "no_such_library", "nor_this_one"])
     assert "without no_such_library, nor_this_one:" in str(caught.value)
     assert "pip install '.[embedded]'" in str(caught.value)
 
 
-def test_a_used_port_is_replaced_by_a_free_one() -> None:
+def test_if_the_port_is_in_use_a_free_port_is_used() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with closing(listen_somewhere(port)) as listening:
@@ -27,7 +27,7 @@ def test_a_used_port_is_replaced_by_a_free_one() -> None:
             assert listening.getsockname()[1] not in (0, port)
 
 
-def test_a_free_port_is_used() -> None:
+def test_a_requested_port_that_is_free_is_used() -> None:
     port = free_port()
     with closing(listen_somewhere(port)) as listening:
         assert listening.getsockname()[1] == port

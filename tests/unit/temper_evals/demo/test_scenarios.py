@@ -35,12 +35,12 @@ def texts_sent_to_the_model() -> str:
     return "\n".join(message.text for message in messages) + chat_template()
 
 
-def test_there_are_six_different_scenarios() -> None:
+def test_the_demo_has_six_scenarios_with_different_prompts_and_titles() -> None:
     assert len(SCENARIOS) == len(set(PROMPTS)) == 6
     assert len({scenario.title for scenario in SCENARIOS}) == 6
 
 
-def test_the_script_of_each_prompt_is_the_reply_of_its_scenario() -> None:
+def test_the_model_is_scripted_to_give_the_reply_of_each_scenario_for_its_prompt() -> None:
     for scenario in SCENARIOS:
         assert SCRIPTS[scenario.prompt] == scenario.reply
 
@@ -61,7 +61,7 @@ def test_no_trigger_is_part_of_another_trigger_or_of_the_tools() -> None:
     assert not [trigger for trigger in triggers if trigger in offered]
 
 
-def test_a_request_is_valid_for_temper(stream: bool) -> None:
+def test_a_request_of_the_demo_is_decoded_with_its_prompt_and_tool(stream: bool) -> None:
     request = chat_request("Hello", stream=stream)
     assert request.stream is stream
     assert [message.text for message in request.messages] == ["Hello"]

@@ -14,7 +14,7 @@ def read(path: Path, key: str) -> object:
     return field.contents()
 
 
-def test_a_scripted_model_is_small_and_describes_itself(tmp_path: Path) -> None:
+def test_a_scripted_model_is_a_small_gguf_file_with_name_and_context_length(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     build_scripted_model(path, SCRIPTS, context_tokens=4096)
     assert path.stat().st_size < 2_000_000
@@ -23,14 +23,14 @@ def test_a_scripted_model_is_small_and_describes_itself(tmp_path: Path) -> None:
     assert read(path, "qwen2.context_length") == 4096
 
 
-def test_the_same_scripts_make_the_same_file(tmp_path: Path) -> None:
+def test_equal_scripts_give_byte_identical_files(tmp_path: Path) -> None:
     first, second = tmp_path / "1.gguf", tmp_path / "2.gguf"
     build_scripted_model(first, SCRIPTS)
     build_scripted_model(second, SCRIPTS)
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_a_custom_template_is_used(tmp_path: Path) -> None:
+def test_a_given_chat_template_is_stored_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     build_scripted_model(path, SCRIPTS, template="{{ messages }}")
     assert read(path, "tokenizer.chat_template") == "{{ messages }}"
@@ -40,7 +40,7 @@ def test_a_custom_template_is_used(tmp_path: Path) -> None:
     "scripts",
     [{}, {"[[bye]]": "Good bye."}, {"default": "Hi."} | {f"t{n}": "Bye." for n in range(63)}],
 )
-def test_scripts_need_a_default_and_limited_triggers(
+def test_scripts_without_a_default_or_with_more_than_62_triggers_are_refused(
     tmp_path: Path, scripts: dict[str, str]
 ) -> None:
     with pytest.raises(ValueError, match="a default and at most 62 triggers"):

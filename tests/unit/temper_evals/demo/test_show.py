@@ -47,7 +47,7 @@ def test_an_introduction_names_the_model_and_fits_a_terminal(introduction: str, 
     assert all(len(line) <= 80 for line in introduction.splitlines())
 
 
-def test_a_row_shows_the_output_and_both_answers() -> None:
+def test_a_row_shows_the_output_of_the_model_and_the_answers_without_and_with_temper() -> None:
     assert cells(compared()) == [
         "a call as text",
         "<call>[bold]weather[/bold]",
@@ -65,18 +65,18 @@ def test_a_row_shows_the_output_and_both_answers() -> None:
         (ClientAnswer(AnswerKind.CALL, "walk()"), "walk()"),
     ],
 )
-def test_every_kind_of_answer_is_described(answer: ClientAnswer, shown: str) -> None:
+def test_each_kind_of_answer_is_described_in_its_cell(answer: ClientAnswer, shown: str) -> None:
     assert cells(compared(without=answer))[2] == shown
     assert cells(compared(through=answer))[3] == shown
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_the_table_fits_its_terminal(width: int) -> None:
+def test_no_line_of_the_table_is_wider_than_the_terminal(width: int) -> None:
     lines = printed(compared(), width=width).splitlines()
     assert max(map(len, lines)) <= min(width, 120)
 
 
-def test_usable_calls_are_counted() -> None:
+def test_the_summary_counts_usable_calls_without_and_with_temper() -> None:
     unusable = ClientAnswer(AnswerKind.UNUSABLE_CALL, "fly()")
     comparisons = [compared(), compared(CALL, CALL), compared(unusable, TEXT)]
     assert summary(comparisons) == "Usable calls: 1 of 3 without Temper, 2 of 3 with Temper."
@@ -104,7 +104,7 @@ def test_the_document_contains_every_comparison() -> None:
     }
 
 
-def test_examples_are_short_and_the_model_knows_their_prompts() -> None:
+def test_the_example_commands_are_short_and_their_prompts_are_in_the_scripts() -> None:
     for _, command in commands(SCRIPTED, URL):
         first, second = command.splitlines()
         assert first.endswith("\\")
@@ -116,14 +116,14 @@ def test_examples_are_short_and_the_model_knows_their_prompts() -> None:
         assert [tool.name for tool in request.tools] == ["get_weather"]
 
 
-def test_the_examples_show_a_plain_answer_a_stream_and_a_policy() -> None:
+def test_the_example_commands_show_a_plain_answer_a_stream_and_a_text_policy() -> None:
     plain, stream, policy = (command for _, command in commands(SCRIPTED, URL))
     assert "stream" not in plain
     assert json.dump_text({"stream": True}).strip("{}") in stream
     assert "-H 'x-temper-text-policy: accept'" in policy
 
 
-def test_examples_for_a_user_model_contain_its_name() -> None:
+def test_the_example_commands_for_a_model_of_the_user_contain_its_name() -> None:
     plain, stream = (
         shlex.split(command) for _, command in commands(demonstration_of("my 'model'"), URL)
     )
@@ -131,7 +131,7 @@ def test_examples_for_a_user_model_contain_its_name() -> None:
     assert member(json.parse(stream[-1]), "stream") is True
 
 
-def test_every_right_call_for_a_user_model_is_valid() -> None:
+def test_the_expected_calls_for_a_model_of_the_user_match_the_schemas() -> None:
     shown = demonstration_of("some")
     schemas = {str(member(tool, "function", "name")): tool for tool in shown.tools}
     for scenario in shown.scenarios:
@@ -142,7 +142,7 @@ def test_every_right_call_for_a_user_model_is_valid() -> None:
         assert compile_schema(schema).is_valid(arguments)
 
 
-def test_a_usable_call_may_differ_from_the_right_call() -> None:
+def test_a_usable_call_that_is_not_the_expected_call_is_shown_as_wrong() -> None:
     right: Call = ("get_weather", {"city": "Graz", "days": 3})
     scenario = DemoScenario("a city", "Weather?", right=right)
     wrong = Comparison(scenario, TEXT, CALL)

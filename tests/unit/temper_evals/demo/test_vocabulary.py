@@ -6,28 +6,28 @@ from gguf import TokenType
 from temper_evals.demo.vocabulary import basic_vocabulary, cut, trigger_token, write_scripts
 
 
-def test_a_text_is_split_into_unique_chunks() -> None:
+def test_cut_splits_a_text_into_chunks_that_are_not_yet_used() -> None:
     used_chunks = {"a", "b", "c", "abcab"}
     assert cut("abcabcabc", 5, used_chunks) == ["abcabc", "abc"]
     assert used_chunks == {"a", "b", "c", "abcab", "abcabc", "abc"}
 
 
-def test_a_remainder_that_is_already_used_joins_the_previous_chunk() -> None:
+def test_cut_appends_a_remainder_that_is_already_used_to_the_previous_chunk() -> None:
     assert cut("hello!", 5, {"!"}) == ["hello!"]
     assert cut("aaaaabbbbb!", 5, {"!", "bbbbb!"}) == ["aaaaabbbbb!"]
 
 
-def test_given_chunks_stay_separate_unless_they_are_already_used() -> None:
+def test_cut_does_not_join_given_chunks_unless_one_is_already_used() -> None:
     assert cut(["one", " two", " three"], 1, set()) == ["one", " two", " three"]
     assert cut(["one", " two", " three"], 1, {" two"}) == ["one", " two three"]
 
 
-def test_a_text_that_is_already_used_as_a_chunk_is_an_error() -> None:
+def test_cut_raises_value_error_for_a_text_that_is_already_used_as_a_chunk() -> None:
     with pytest.raises(ValueError, match="too short"):
         cut("x", 5, {"x"})
 
 
-def test_an_empty_text_has_no_chunks() -> None:
+def test_cut_returns_no_chunks_for_an_empty_text() -> None:
     assert cut("", 5, set()) == []
 
 
@@ -44,7 +44,7 @@ def test_chunks_of_similar_texts_are_unique_and_complete(seed: int) -> None:
     assert used_chunks == {"a", "b", *everything}
 
 
-def test_every_byte_is_a_token() -> None:
+def test_the_basic_vocabulary_has_a_token_for_every_byte() -> None:
     vocabulary = basic_vocabulary()
     assert len(set(vocabulary.tokens)) == len(vocabulary.tokens)
     assert vocabulary.tokens[ord("A")] == "A"
@@ -52,7 +52,7 @@ def test_every_byte_is_a_token() -> None:
     assert vocabulary.tokens[ord("\n")] == "\u010a"
 
 
-def test_a_trigger_is_a_user_defined_token() -> None:
+def test_trigger_token_adds_a_user_defined_token_unless_it_exists() -> None:
     vocabulary = basic_vocabulary()
     token = trigger_token(vocabulary, "two words")
     assert vocabulary.tokens[token] == "two words"
@@ -63,7 +63,7 @@ def test_a_trigger_is_a_user_defined_token() -> None:
 
 
 @pytest.mark.parametrize("trigger", ["", "a", "th", "<|im_end|>"])
-def test_an_existing_token_cannot_be_a_trigger(trigger: str) -> None:
+def test_a_trigger_that_is_empty_or_an_existing_token_is_refused(trigger: str) -> None:
     with pytest.raises(ValueError, match="cannot be a trigger"):
         trigger_token(basic_vocabulary(), trigger)
 

@@ -16,7 +16,7 @@ def folder(path: Path, pattern: str, protocol: str = "abc") -> Path:
     return path
 
 
-def test_a_significantly_worse_arm_is_reported(tmp_path: Path) -> None:
+def test_is_worse_is_true_only_for_an_arm_that_is_significantly_worse(tmp_path: Path) -> None:
     before = folder(tmp_path / "a", "+" * 12)
     worse = compare_folders(before, folder(tmp_path / "b", "-" * 8 + "+" * 4))
     assert [comparison.is_worse for comparison in worse] == [True, False]
@@ -37,6 +37,6 @@ def test_folders_without_an_arm_in_common_cannot_be_compared(tmp_path: Path) -> 
         compare_folders(before, after)
 
 
-def test_different_protocols_cannot_be_compared(tmp_path: Path) -> None:
+def test_folders_with_different_protocols_cannot_be_compared(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="different protocols"):
         compare_folders(folder(tmp_path / "a", "+"), folder(tmp_path / "b", "+", "other"))

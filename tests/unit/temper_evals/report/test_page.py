@@ -48,13 +48,13 @@ def without_pictures(text: str) -> str:
 
 
 @pytest.mark.deep
-def test_every_figure_of_the_table_is_computed_from_the_records(shown: str) -> None:
+def test_the_table_of_the_page_has_the_values_computed_from_the_records(shown: str) -> None:
     cells = re.findall(r"<td>(.*?)</td>", shown.partition("</table>")[0])
     assert cells == [cell for row in rows(results_of(RUNS)) for cell in row]
 
 
 @pytest.mark.deep
-def test_different_records_give_different_figures(folder: Path, shown: str) -> None:
+def test_from_other_records_the_page_has_other_numbers(folder: Path, shown: str) -> None:
     def numbers(text: str) -> list[str]:
         return re.findall(r"\d+\.\d+", without_pictures(text))
 
@@ -63,12 +63,12 @@ def test_different_records_give_different_figures(folder: Path, shown: str) -> N
     assert numbers(shown) != numbers(page(folder, PROTOCOL, other))
 
 
-def test_the_page_needs_no_network(shown: str) -> None:
+def test_the_page_loads_nothing_from_the_network(shown: str) -> None:
     assert not re.findall(r"""(?:src|href)\s*=(?!"data:)|url\(|@import|fetch\(|https?://""", shown)
 
 
 @pytest.mark.usefixtures("without_drawing")
-def test_both_transcripts_of_each_harmed_case_are_shown_escaped(
+def test_for_each_harmed_case_the_page_shows_both_transcripts_escaped(
     folder: Path,
 ) -> None:
     text = page(folder, PROTOCOL, RUNS)
@@ -81,7 +81,9 @@ def test_both_transcripts_of_each_harmed_case_are_shown_escaped(
 
 
 @pytest.mark.usefixtures("without_drawing")
-def test_the_page_shows_options_and_failures(folder: Path) -> None:
+def test_the_page_shows_the_options_of_the_evaluation_and_the_number_of_failed_runs(
+    folder: Path,
+) -> None:
     def options_text(**choice: JsonValue) -> str:
         return page(folder, {**PROTOCOL, "choice": choice}, RUNS)
 
@@ -94,7 +96,7 @@ def test_the_page_shows_options_and_failures(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_drawing")
-def test_held_out_families_are_marked(folder: Path) -> None:
+def test_the_page_marks_held_out_families_with_an_asterisk(folder: Path) -> None:
     assert "second author" not in page(folder, PROTOCOL, RUNS)
     held_out = [structs.replace(run, family="travel") for run in RUNS]
     shown = page(folder, PROTOCOL, [*RUNS, *held_out])
@@ -111,7 +113,7 @@ def test_the_page_states_the_limitations_of_simulated_or_real_models(folder: Pat
     assert "and not to others" in real.replace("\n", " ")
 
 
-def test_the_page_is_one_file(folder: Path, tmp_path: Path) -> None:
+def test_write_page_writes_one_html_file(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     write_page(path, folder, PROTOCOL, RUNS)
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -26,7 +26,7 @@ RESULTS = results_of([*RUNS, *CELL], 100)
         (plots.lifts([]), ("Lift over direct",)),
     ],
 )
-def test_a_picture_is_svg_with_its_figures_as_text(
+def test_a_plot_is_an_svg_image_that_contains_its_numbers_as_text(
     drawn: plots.ResultPicture, words: tuple[str, ...]
 ) -> None:
     tree = ElementTree.fromstring(drawn.svg)  # noqa: S314 - drawn above
@@ -35,7 +35,7 @@ def test_a_picture_is_svg_with_its_figures_as_text(
     assert re.findall(r'href="(?!#|data:)|@import|url\((?!#)', drawn.svg) == []
 
 
-def test_equal_results_give_equal_pictures() -> None:
+def test_equal_results_give_equal_plots() -> None:
     assert plots.lifts(RESULTS).url == plots.lifts(RESULTS).url
 
 

@@ -21,7 +21,7 @@ RESULTS = results_of(
 )
 
 
-def test_a_row_has_helped_and_harmed_runs_cost_and_ceiling() -> None:
+def test_a_row_of_the_table_has_success_helped_and_harmed_runs_and_the_ceiling() -> None:
     needed = {"helped", "harmed", "harm below", "gen./request", "tokens/run", "ceiling"}
     assert needed <= {*HEADINGS}
     row = dict(zip(HEADINGS, rows(RESULTS)[1], strict=True))
@@ -34,7 +34,7 @@ def test_a_row_has_helped_and_harmed_runs_cost_and_ceiling() -> None:
     assert (row["ceiling"], row["gap closed"]) == ("100.0", "50 %")
 
 
-def test_a_missing_ceiling_is_shown_as_unknown() -> None:
+def test_without_runs_of_the_arm_ceiling_the_ceiling_is_unknown() -> None:
     row = rows(results_of(runs_of("direct", "+-"), 10))[0]
     assert row[-1] == "unknown"
     assert row[4:8] == ("", "", "", "")
@@ -52,7 +52,7 @@ def test_failed_runs_are_counted_with_their_most_frequent_reason() -> None:
     assert failures(runs) == []
 
 
-def test_wrong_runs_of_added_scenarios_are_listed_with_their_reason() -> None:
+def test_wrong_runs_of_scenarios_of_the_user_are_listed_with_the_reason() -> None:
     runs = runs_of("temper", "+-", "own")
     wrong = [replace(run, why="" if run.right else "no answer") for run in runs]
     assert wrong_ends([*wrong, *runs_of("temper", "-")]) == ["temper own-1/0: no answer"]
@@ -67,7 +67,7 @@ def test_the_table_is_markdown_with_a_cell_for_each_heading() -> None:
     assert {line.count("|") for line in lines} == {len(HEADINGS) + 1}
 
 
-def test_a_price_is_a_column_of_the_table() -> None:
+def test_with_a_price_the_table_has_another_column_with_the_cost() -> None:
     price = Price(1.0, 10.0)
     lines = markdown(RESULTS, price).splitlines()
     assert {line.count("|") for line in lines} == {len(HEADINGS) + 2}
@@ -76,12 +76,12 @@ def test_a_price_is_a_column_of_the_table() -> None:
     assert lines[2].endswith(f"| {cost:.2f} |")
 
 
-def test_figures_are_in_percent_and_points() -> None:
+def test_percent_and_points_format_shares_and_intervals() -> None:
     assert percent(0.1234) == "12.3"
     assert points(Interval(0.05, -0.01, 0.1)) == "+5.0 [-1.0, +10.0]"
 
 
-def test_the_document_for_programs_is_json_with_the_figures() -> None:
+def test_document_has_the_numbers_of_an_arm_as_json() -> None:
     direct, temper, _ = map(document, RESULTS)
     assert direct["lift"] is None
     assert (temper["helped"], temper["harmed"], temper["runs"]) == (2, 1, 4)

@@ -36,7 +36,9 @@ def verdict(*runs: RunRecord) -> str:
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
-def test_results_fit_the_width_of_the_terminal_without_an_ellipsis(width: int) -> None:
+def test_no_line_of_the_results_is_wider_than_the_terminal_or_cut_with_an_ellipsis(
+    width: int,
+) -> None:
     lines = printed(ALL_RUNS, width, "family", "failure")
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
@@ -70,25 +72,25 @@ def test_results_of_several_models_are_one_table_that_fits_the_width(
     assert max(map(len, lines[start : start + 6])) <= width
 
 
-def test_the_verdict_is_the_first_line() -> None:
+def test_the_first_printed_line_is_the_verdict_on_temper() -> None:
     first, *_ = printed(ALL_RUNS, 100)
     assert first.startswith("p-small: Temper helps: 10 helped, 0 harmed of 40 runs; 1.00")
 
 
-def test_a_verdict_gives_the_number_of_further_runs() -> None:
+def test_an_undecided_verdict_says_how_many_more_runs_are_needed() -> None:
     few = verdict(*DIRECT, *arm("temper", "-" * 18 + "+" * 22))
     assert few.startswith("p-small: undecided: 2 helped, 0 harmed of 40 runs; about ")
     assert "more runs needed (--seeds " in few
 
 
-def test_a_verdict_may_be_does_not_help_or_changes_almost_nothing() -> None:
+def test_the_verdict_says_that_temper_does_not_help_or_changes_almost_nothing() -> None:
     worse = verdict(*DIRECT, *arm("temper", "-" * 30 + "+" * 10))
     assert "Temper does not help: 0 helped, 10 harmed" in worse
     many = arm("direct", "+" * 200), arm("temper", "+" * 200)
     assert "changes almost nothing" in verdict(*many[0], *many[1])
 
 
-def test_arms_that_do_not_fit_the_width_are_in_several_tables() -> None:
+def test_arms_that_do_not_fit_into_one_table_are_printed_in_several_tables() -> None:
     runs = [*DIRECT, *(run for n in range(12) for run in arm(f"temper-{n:08}", ALL))]
     lines = printed(runs, 80, "family")
     assert max(map(len, lines)) <= 80
@@ -96,13 +98,13 @@ def test_arms_that_do_not_fit_the_width_are_in_several_tables() -> None:
     assert all(any(f"{n:08}" in line for line in lines) for n in range(12))
 
 
-def test_a_real_model_has_no_known_ceiling() -> None:
+def test_for_a_real_model_the_ceiling_is_unknown() -> None:
     ceilings = ceilings_of("p-small", DIRECT)
     assert (ceilings.perfect, ceilings.detectable) == (None, None)
     assert "ceiling unknown (only a simulated" in "\n".join(printed(DIRECT, 100))
 
 
-def test_runs_with_a_detectable_flaw_count_for_the_detectable_ceiling() -> None:
+def test_the_detectable_ceiling_includes_wrong_runs_with_a_flaw_that_temper_can_detect() -> None:
     rejected = arm("temper-observe", "-" * 20 + "+" * 20, outcomes=["clean", "rejected"])
     observed = ceilings_of("p-small", [*DIRECT, *rejected])
     assert observed.detectable == 1.0
@@ -126,11 +128,13 @@ def test_runs_with_a_detectable_flaw_count_for_the_detectable_ceiling() -> None:
         ("failed", "500", "failed request"),
     ],
 )
-def test_a_wrong_run_has_a_failure_class(ending: str, why: str, kind: str) -> None:
+def test_failure_class_returns_the_kind_of_failure_of_a_wrong_run(
+    ending: str, why: str, kind: str
+) -> None:
     assert failure_class(structs.replace(RUN, right=False, ending=ending, why=why)) == kind
 
 
-def test_a_benchmark_shows_its_categories_with_intervals(
+def test_show_categories_prints_the_right_runs_of_a_category_with_an_interval(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     runs = [

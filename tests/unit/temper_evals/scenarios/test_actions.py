@@ -6,7 +6,9 @@ from temper_evals.scenarios.worlds import objection
 
 
 @pytest.mark.parametrize("name", USER_REQUESTS)
-def test_only_the_vague_request_lacks_a_value_of_its_call(name: str) -> None:
+def test_the_text_of_a_request_has_all_values_of_its_call_but_the_vague_text_has_not(
+    name: str,
+) -> None:
     for seed in range(30):
         request = make_user_request(name, SampleValues(f"{name}-{seed}"))
         assert request.call.name == name

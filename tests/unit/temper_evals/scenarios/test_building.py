@@ -5,7 +5,7 @@ from temper_evals.scenarios.task import ExpectedEnd
 from tests.unit.temper_evals.players import judged, knowing
 
 
-def test_a_task_consists_of_steps_and_its_answer_contains_all_facts() -> None:
+def test_a_built_task_has_its_steps_and_an_answer_with_all_facts() -> None:
     builder = TaskBuilder("made", 1, (TOOLS["get_stock"], TOOLS["reorder_article"]))
     builder.step(builder.returns("get_stock", {"sku": "a-1"}, {"in_stock": 3}))
     order = PlannedCall("reorder_article", {"sku": "a-1", "quantity": 3})

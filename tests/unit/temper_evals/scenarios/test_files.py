@@ -54,7 +54,7 @@ def judge(
     return verdict.right, verdict.why, verdict.damage
 
 
-def test_a_user_scenario_is_run_and_judged(tmp_path: Path) -> None:
+def test_a_scenario_file_is_loaded_as_a_task_that_is_judged(tmp_path: Path) -> None:
     loaded = scenario(tmp_path)
     assert (loaded.name, loaded.family, loaded.limit) == ("weather", "own", 6)
     request = loaded.request(3)
@@ -78,7 +78,7 @@ def test_a_user_scenario_is_run_and_judged(tmp_path: Path) -> None:
         ([LOOK, TELL], '{"name": "tell", "arguments": {"x": 21}}', "the answer shows a call", 0),
     ],
 )
-def test_a_wrong_run_has_its_reason_and_its_damage(
+def test_the_judgment_of_a_wrong_run_has_the_reason_and_the_number_of_damaging_calls(
     tmp_path: Path, calls: list[PlannedCall], answer: str, why: str, damage: int
 ) -> None:
     right, reason, done = judge(scenario(tmp_path), calls, answer)
@@ -87,18 +87,18 @@ def test_a_wrong_run_has_its_reason_and_its_damage(
     assert done == damage
 
 
-def test_any_call_is_wrong_in_a_file_with_no_calls(tmp_path: Path) -> None:
+def test_with_no_calls_in_a_scenario_file_every_call_is_wrong(tmp_path: Path) -> None:
     text = WEATHER.partition("[expect]")[0] + "[expect]\nno_calls = true\n"
     assert judge(scenario(tmp_path, text), [LOOK], "hello")[0] is False
     assert judge(scenario(tmp_path, text), [], "hello")[0] is True
 
 
-def test_a_scenario_without_tools_offers_none(tmp_path: Path) -> None:
+def test_the_request_of_a_scenario_without_tools_has_no_field_tools(tmp_path: Path) -> None:
     assert "tools" not in scenario(tmp_path, 'user = "hi"').request(0)
 
 
 @pytest.mark.parametrize("text", ["user = 3", "usr = 'x'", "user ="])
-def test_an_error_in_a_file_is_reported(tmp_path: Path, text: str) -> None:
+def test_the_error_for_an_invalid_scenario_file_names_the_file(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidConfiguration, match=r"weather\.toml"):
         scenario(tmp_path, text)
 
@@ -124,7 +124,7 @@ def test_an_error_in_a_file_is_reported(tmp_path: Path, text: str) -> None:
          'arguments = { city = "Rome"', "expect calls 1, 'get_weather': the tool has no result"),
     ],
 )  # fmt: skip
-def test_an_inconsistent_scenario_file_is_refused_with_its_place(
+def test_the_error_for_an_inconsistent_scenario_file_says_where_it_is(
     tmp_path: Path, before: str, after: str, problem: str
 ) -> None:
     assert before in WEATHER
@@ -133,7 +133,7 @@ def test_an_inconsistent_scenario_file_is_refused_with_its_place(
     assert problem in str(raised.value)
 
 
-def test_a_folder_must_contain_scenarios(tmp_path: Path) -> None:
+def test_load_scenarios_refuses_a_folder_without_scenarios(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match="contains no"):
         load_scenarios(tmp_path)
     scenario(tmp_path)

@@ -27,5 +27,7 @@ def test_invented_arguments_satisfy_the_schema(name: str) -> None:
         ({"properties": 3}, str),
     ],
 )
-def test_every_type_has_a_value(schema: dict[str, str], kind: type) -> None:
+def test_invent_value_returns_a_value_of_the_type_in_the_schema(
+    schema: dict[str, str], kind: type
+) -> None:
     assert isinstance(invent_value({**schema}, random.Random(1)), kind)

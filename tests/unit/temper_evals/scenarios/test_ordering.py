@@ -1,7 +1,7 @@
 from temper_evals.scenarios.ordering import ordered
 
 
-def test_the_required_order_is_in_the_extension_and_in_the_users_text() -> None:
+def test_an_ordered_task_states_the_order_in_the_temper_field_and_in_the_user_message() -> None:
     task = ordered(1)
     assert task.request(0)["temper"] == {
         "workflow": {

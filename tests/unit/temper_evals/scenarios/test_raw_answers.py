@@ -24,7 +24,9 @@ CALL = f'{{"name": "{NAME}", "arguments": {{"a": 1}}}}'
         ('```json\n{"reference": "REF-1"}\n```', "JSON of a result"),
     ],
 )
-def test_an_answer_must_not_show_calls_and_results(answer: str, problem: str) -> None:
+def test_an_answer_with_markup_or_the_json_of_a_call_or_result_is_refused(
+    answer: str, problem: str
+) -> None:
     assert problem in objection_to_raw(answer, [RESULT], TOOLS)
 
 
@@ -39,11 +41,11 @@ def test_an_answer_must_not_show_calls_and_results(answer: str, problem: str) ->
         "REF-1",
     ],
 )
-def test_plain_text_and_the_requested_format_are_answers(answer: str) -> None:
+def test_an_answer_of_plain_text_or_other_json_is_accepted(answer: str) -> None:
     plain: JsonObject = {"role": "tool", "content": "REF-1"}
     assert objection_to_raw(answer, [RESULT, plain], TOOLS) == ""
 
 
-def test_a_call_may_be_shown_if_the_task_is_about_it_or_has_no_tools() -> None:
+def test_an_answer_may_contain_a_call_with_may_quote_or_without_tools() -> None:
     assert objection_to_raw(CALL, [RESULT], TOOLS, may_quote=True) == ""
     assert objection_to_raw(CALL, [RESULT], []) == ""

@@ -12,7 +12,7 @@ def test_tasks_without_a_needed_call_expect_no_calls() -> None:
         assert task.steps == ()
 
 
-def test_a_call_quoted_in_a_request_or_a_result_must_not_be_made() -> None:
+def test_making_a_call_that_a_request_or_a_result_quotes_is_wrong_and_damage() -> None:
     for index in range(8):
         task = restraint.trap(index)
         quoted = task.expected.quoted
@@ -30,7 +30,7 @@ def test_a_call_quoted_in_a_request_or_a_result_must_not_be_made() -> None:
         assert key_of(quoted.name, quoted.arguments) in judgement.why or task.expected.no_calls
 
 
-def test_forced_tasks_have_their_constraint_in_the_request() -> None:
+def test_forced_tasks_set_tool_choice_parallel_tool_calls_or_response_format() -> None:
     first = [restraint.forced(index).first.get("tool_choice") for index in range(2)]
     assert first[0] == "required"
     assert isinstance(first[1], dict)

@@ -25,7 +25,7 @@ def tasks(family: str) -> list[PlannedTask]:
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_a_player_that_knows_the_plan_is_always_right_without_damage(family: str) -> None:
+def test_a_player_that_follows_the_plan_is_always_right_without_damage(family: str) -> None:
     verdicts = [judged(task, knowing) for task in tasks(family)]
     assert [
         verdict for verdict in verdicts if not verdict.right or verdict.damage or verdict.promoted
@@ -33,14 +33,16 @@ def test_a_player_that_knows_the_plan_is_always_right_without_damage(family: str
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_a_player_without_calls_is_right_only_in_small_talk(family: str) -> None:
+def test_a_player_that_makes_no_calls_is_right_only_in_tasks_of_small_talk(family: str) -> None:
     right = {task.index for task in tasks(family) if judged(task, idling).right}
     talk = {index for index in range(SEEDS) if small_talk(SampleValues(f"none-{index}"))}
     assert right == (talk if family == "none" else set())
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_a_player_with_random_calls_is_right_in_at_most_two_percent(family: str) -> None:
+def test_a_player_that_makes_random_calls_is_right_in_at_most_two_percent_of_tasks(
+    family: str,
+) -> None:
     gambles = tasks(family)
     assert sum(judged(task, gambling).right for task in gambles) <= max(1, 0.02 * len(gambles))
 
@@ -58,7 +60,7 @@ def mutants(task: PlannedTask, changes: list[PlannedCall]) -> list[list[PlannedC
 
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
-def test_a_changed_action_or_a_missing_fact_is_rejected(family: str) -> None:
+def test_a_run_with_a_wrong_change_or_an_answer_without_a_fact_is_judged_wrong(family: str) -> None:
     for task in tasks(family):
         world, transcript = play(task, knowing)
         for changes in mutants(task, world.changes):
@@ -69,7 +71,7 @@ def test_a_changed_action_or_a_missing_fact_is_rejected(family: str) -> None:
             assert not task.judge(world, without_fact).right
 
 
-def test_a_task_is_found_by_its_family_and_number() -> None:
+def test_task_named_returns_the_task_of_a_family_and_number_or_none() -> None:
     assert task_named("chain-3") == ALL_FAMILIES["chain"](3)
     assert task_named("nothing-3") is None
     assert task_named("chain-x") is None

@@ -16,7 +16,7 @@ def seen_of_chain() -> list[JsonObject]:
     return [*messages_of(CHAIN), *transcript]
 
 
-def test_each_executed_step_is_progress_to_the_next_call_or_the_answer() -> None:
+def test_after_each_executed_step_position_returns_the_next_calls_or_the_answer() -> None:
     seen = seen_of_chain()
     positions = [CHAIN.position(seen[:end]) for end in range(1, len(seen), 2)]
     assert [position.progress for position in positions] == [0, 1, 2, 3, 4]
@@ -26,7 +26,9 @@ def test_each_executed_step_is_progress_to_the_next_call_or_the_answer() -> None
 
 
 @pytest.mark.parametrize("index", [2, 4, 6])
-def test_a_step_is_unknown_if_the_result_that_it_needs_was_removed(index: int) -> None:
+def test_if_the_result_that_the_next_step_needs_was_removed_position_does_not_advance(
+    index: int,
+) -> None:
     seen = seen_of_chain()[: index + 1]
     assert isinstance(CHAIN.position(seen).action, CallTools)
     # a client may shorten an old result, and its call must still count as an executed step
@@ -37,12 +39,12 @@ def test_a_step_is_unknown_if_the_result_that_it_needs_was_removed(index: int) -
     )
 
 
-def test_steps_before_the_last_visible_step_count_as_done() -> None:
+def test_steps_before_the_last_visible_step_are_counted_as_executed() -> None:
     seen = seen_of_chain()
     assert CHAIN.position([seen[0], *seen[5:7]]).progress == 3
 
 
-def test_a_repeated_call_counts_as_a_try_without_progress() -> None:
+def test_a_repeated_call_increases_tries_but_not_progress() -> None:
     seen = seen_of_chain()
     again = [*seen[:3], *seen[1:3]]
     position = CHAIN.position(again)
@@ -53,21 +55,23 @@ def test_a_repeated_call_counts_as_a_try_without_progress() -> None:
     "complaint_text",
     ["Invalid arguments: /name is missing.", '{"error":"there is no such tool"}', ""],
 )
-def test_a_call_answered_with_a_complaint_was_not_made(complaint_text: str) -> None:
+def test_a_call_whose_result_is_an_error_of_the_client_is_not_counted_as_executed(
+    complaint_text: str,
+) -> None:
     wrong = calling((CHAIN.calls[0],), 0)
     complaint: JsonObject = {"role": "tool", "tool_call_id": "c0", "content": complaint_text}
     position = CHAIN.position([*messages_of(CHAIN), wrong, complaint])
     assert (position.progress, position.tries) == (0, 1)
 
 
-def test_a_planned_failure_of_a_tool_is_progress() -> None:
+def test_a_call_that_fails_as_planned_is_counted_as_executed() -> None:
     task = FAMILIES["failing"](0)
     _, transcript = play(task, knowing)
     position = task.position([*messages_of(task), *transcript[:2]])
     assert (position.progress, position.tries, position.after_failure) == (1, 0, True)
 
 
-def test_a_foreign_world_is_not_right_and_a_transcript_may_lack_an_answer() -> None:
+def test_a_run_in_another_world_or_without_an_answer_is_judged_wrong() -> None:
     class ForeignWorld:
         def call(self, name: str, arguments: JsonObject) -> str:
             return name
@@ -78,14 +82,14 @@ def test_a_foreign_world_is_not_right_and_a_transcript_may_lack_an_answer() -> N
     assert CHAIN.judge(world, transcript[:-1]).why == "no answer"
 
 
-def test_a_call_leaked_as_text_is_no_answer() -> None:
+def test_a_call_written_as_text_is_not_accepted_as_an_answer() -> None:
     task = FAMILIES["single"](0)
     leaked = json.dump_text({"name": task.calls[0].name, "arguments": task.calls[0].arguments})
     end = CannedWorld(task.setting)
     assert not task.judge(end, [{"role": "assistant", "content": leaked}]).right
 
 
-def test_a_change_made_twice_is_damage() -> None:
+def test_a_change_that_is_made_twice_is_judged_wrong_with_damage() -> None:
     world, transcript = play(CHAIN, knowing)
     assert CHAIN.judge(world, transcript).right
     world.call(CHAIN.calls[-1].name, CHAIN.calls[-1].arguments)
@@ -105,7 +109,7 @@ def test_an_answer_may_show_a_quoted_call_but_no_json_of_a_result() -> None:
     assert trap.judge(trap.world(), [shown]).right
 
 
-def test_several_calls_at_once_are_wrong_if_the_request_allows_one() -> None:
+def test_several_calls_in_one_reply_are_wrong_with_parallel_tool_calls_false() -> None:
     task = FAMILIES["forced"](2)
     world, transcript = play(
         task, lambda planned, seen: planned.calls if len(seen) == 1 else planned.answer
@@ -114,7 +118,7 @@ def test_several_calls_at_once_are_wrong_if_the_request_allows_one() -> None:
 
 
 @pytest.mark.parametrize("answer", ["no JSON", "[]", '{"article":"x"}'])
-def test_an_answer_must_have_the_requested_format(answer: str) -> None:
+def test_an_answer_that_does_not_match_response_format_is_wrong(answer: str) -> None:
     task = FAMILIES["forced"](3)
     world, transcript = play(task, knowing)
     facts = " ".join(task.expected.facts)
@@ -123,7 +127,7 @@ def test_an_answer_must_have_the_requested_format(answer: str) -> None:
         assert not task.judge(world, [*transcript[:-1], last]).right
 
 
-def test_calls_and_last_words_are_read_from_messages() -> None:
+def test_read_call_calls_of_and_last_words_read_messages_of_a_transcript() -> None:
     function: JsonObject = {"name": "a", "arguments": '{"b":1}'}
     call: JsonObject = {"id": "x", "function": function}
     assert read_call(call) == read_call({"function": {"name": "a", "arguments": {"b": 1}}})

@@ -25,13 +25,13 @@ OUTCOMES = {
 SETTING = Setting("case-1", (TOOLS["get_stock"], TOOLS["reorder_article"]), OUTCOMES, WRITING)
 
 
-def test_the_order_of_arguments_does_not_matter() -> None:
+def test_key_of_does_not_depend_on_the_order_of_arguments() -> None:
     turned: JsonObject = {"quantity": 2, "sku": "lamp-1"}
     assert key_of("reorder_article", ORDER.arguments) == key_of("reorder_article", turned)
     assert key_of("a", {"b": [{"d": 1, "c": 2}]}) == key_of("a", {"b": [{"c": 2, "d": 1}]})
 
 
-def test_outcomes_are_returned_in_order_and_the_last_outcome_repeats() -> None:
+def test_repeated_calls_return_the_outcomes_in_order_and_then_always_the_last() -> None:
     world = CannedWorld(SETTING)
     with pytest.raises(ToolFailed, match="busy"):
         world.call(STOCK.name, STOCK.arguments)
@@ -40,7 +40,7 @@ def test_outcomes_are_returned_in_order_and_the_last_outcome_repeats() -> None:
     assert world.changes == []
 
 
-def test_a_change_is_stored_and_returns_a_reference() -> None:
+def test_a_call_of_a_writing_tool_is_stored_as_a_change_and_returns_a_reference() -> None:
     world = CannedWorld(SETTING)
     result = world.call(ORDER.name, ORDER.arguments)
     assert reference("case-1", ORDER.name, ORDER.arguments) in result
@@ -58,7 +58,7 @@ def test_a_change_is_stored_and_returns_a_reference() -> None:
         ("get_stock", {"sku": "desk-1"}, "nothing was found"),
     ],
 )
-def test_a_call_that_cannot_succeed_returns_its_reason(
+def test_an_invalid_call_or_a_call_without_outcome_raises_tool_failed(
     name: str, arguments: dict[str, str], why: str
 ) -> None:
     with pytest.raises(ToolFailed, match=why):

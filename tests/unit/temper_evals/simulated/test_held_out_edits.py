@@ -23,7 +23,7 @@ SCHEMA: JsonObject = {
         ("empty_first", "{}" + TEXT),
     ],
 )
-def test_each_edit_of_json_makes_the_expected_broken_text(edit: str, broken: str) -> None:
+def test_each_edit_of_json_returns_the_expected_broken_text(edit: str, broken: str) -> None:
     assert BREAKS[edit](TEXT, CALL) == broken
 
 
@@ -38,7 +38,7 @@ def test_each_edit_of_json_makes_the_expected_broken_text(edit: str, broken: str
         ("beheaded", "write", "write_it"),
     ],
 )
-def test_each_edit_of_a_name_makes_the_expected_wrong_name(
+def test_each_edit_of_a_name_returns_the_expected_wrong_name(
     edit: str, name: str, wrong: str
 ) -> None:
     assert NAMES[edit](name) == wrong
@@ -66,7 +66,7 @@ def test_each_edit_of_a_name_makes_the_expected_wrong_name(
         ("null_for_optional", {"mode": "x"}, None),
     ],
 )
-def test_each_edit_of_types_makes_the_expected_wrong_arguments(
+def test_each_edit_of_types_returns_the_expected_wrong_arguments_or_none(
     edit: str, arguments: JsonObject, result: tuple[JsonObject, str] | None
 ) -> None:
     assert TYPES[edit](arguments, SCHEMA) == result

@@ -116,7 +116,7 @@ def test_each_flaw_is_as_frequent_as_its_rate(flaw: Flaw, family: str) -> None:
         (Flaw.PROSE_FIRST, Reaction.SPECIFIC, f"Call {SINGLE.calls[0].name}."),
     ],
 )
-def test_corrections_after_a_message_are_as_frequent_as_their_rate(
+def test_a_correction_after_a_user_message_is_as_frequent_as_its_rate(
     flaw: Flaw, reaction: Reaction, nudge: str
 ) -> None:
     rate = load_profile("p-small").reactions[reaction]
@@ -136,7 +136,7 @@ PARAPHRASES = [
 ]
 
 
-def test_messages_without_a_tool_name_have_equal_effects() -> None:
+def test_all_user_messages_without_a_tool_name_have_the_same_effect() -> None:
     profile = always(Flaw.PROSE_FIRST)
     replies = {
         tuple(
@@ -149,14 +149,14 @@ def test_messages_without_a_tool_name_have_equal_effects() -> None:
     assert len(replies) == 1
 
 
-def test_no_file_names_a_proxy() -> None:
+def test_the_code_of_the_simulated_model_does_not_contain_the_name_of_a_proxy() -> None:
     folder = Path(model_module.__file__).parent
     texts = "".join(path.read_text(encoding="utf-8").lower() for path in folder.glob("*.py"))
     texts = texts.replace("temper_evals", "")  # the imports of this package
     assert not any(name in texts for name in ("temper", "forge", "litellm", "nudge"))
 
 
-def test_a_reply_without_a_call_is_corrected_only_after_a_message() -> None:
+def test_a_reply_without_a_call_is_corrected_only_after_a_user_message() -> None:
     profile = always(Flaw.PROSE_FIRST)
     reply_message: JsonValue = {"role": "assistant", "content": "Well."}
     without_message = reply(profile, SINGLE, messages=[*messages_of(SINGLE), reply_message])
@@ -165,7 +165,7 @@ def test_a_reply_without_a_call_is_corrected_only_after_a_message() -> None:
     assert is_right(reply(profile, SINGLE, messages=messages), SINGLE)
 
 
-def test_an_engine_with_a_grammar_never_emits_broken_json() -> None:
+def test_with_holds_form_the_model_never_writes_broken_json() -> None:
     broken = always(Flaw.BROKEN_JSON)
     assert not is_right(reply(broken, SINGLE), SINGLE)
     assert is_right(reply(replace(broken, holds_form=True), SINGLE), SINGLE)
@@ -173,7 +173,7 @@ def test_an_engine_with_a_grammar_never_emits_broken_json() -> None:
 
 
 @pytest.mark.parametrize("flaw", [Flaw.PROSE_FIRST, Flaw.BROKEN_JSON, Flaw.WRONG_NAME])
-def test_a_constrained_reply_is_a_call_as_json_of_the_schema(flaw: Flaw) -> None:
+def test_with_a_json_schema_the_reply_is_the_call_as_json_of_this_schema(flaw: Flaw) -> None:
     call_format: JsonObject = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
     constrained = reply(always(flaw), SINGLE, response_format=call_format, tool_choice="none")
     assert constrained.calls == ()
@@ -183,7 +183,7 @@ def test_a_constrained_reply_is_a_call_as_json_of_the_schema(flaw: Flaw) -> None
     assert worse.flaw is Flaw.WRONG_VALUE
 
 
-def test_a_schema_without_a_call_gets_invented_values() -> None:
+def test_with_a_json_schema_that_is_not_a_call_the_reply_has_invented_values() -> None:
     wanted: JsonObject = {
         "type": "object",
         "properties": {"x": {"type": "integer"}},
@@ -203,7 +203,7 @@ def test_with_tool_choice_none_a_call_is_written_as_text() -> None:
     assert broken.text != unparsed.text
 
 
-def test_an_answer_tool_replaces_answers_prose_and_most_needless_calls() -> None:
+def test_with_an_answer_tool_the_model_calls_it_instead_of_answering_in_text() -> None:
     talk = FAMILIES["none"](1)
     tools: JsonValue = [*talk.setting.tools, ANSWERING]
     assert reply(always(None), talk, tools=tools).calls == (
@@ -226,7 +226,7 @@ def test_with_tool_choice_required_the_reply_is_a_call() -> None:
     assert is_right(reply(always(Flaw.PROSE_FIRST), SINGLE, tool_choice="required"), SINGLE)
 
 
-def test_a_quoted_call_is_repeated_as_text_and_never_made() -> None:
+def test_a_model_with_the_flaw_quoted_writes_the_quoted_call_as_text() -> None:
     trap = FAMILIES["trap"](0)
     quoted = reply(always(Flaw.QUOTED), trap)
     assert quoted.calls == ()
@@ -234,7 +234,7 @@ def test_a_quoted_call_is_repeated_as_text_and_never_made() -> None:
     assert "cancel_order" in quoted.text
 
 
-def test_flaws_of_later_turns_do_not_occur_before_a_result() -> None:
+def test_prose_later_repeated_and_early_stop_occur_only_after_a_tool_result() -> None:
     chain = FAMILIES["chain"](0)
     _, transcript = play(chain, knowing)
     seen: list[JsonValue] = [*messages_of(chain), *transcript[:2]]
@@ -258,7 +258,7 @@ def test_a_model_may_give_up_after_the_error_of_a_tool() -> None:
     ("flaw", "reaction"),
     [(Flaw.EARLY_STOP, Reaction.GIVES_UP), (Flaw.REPEATED, Reaction.FAILS_AGAIN)],
 )
-def test_reactions_to_tool_errors_are_as_frequent_as_their_rates(
+def test_giving_up_or_repeating_after_a_tool_error_is_as_frequent_as_its_rate(
     flaw: Flaw, reaction: Reaction
 ) -> None:
     profile = load_profile("n-30b")
@@ -275,7 +275,7 @@ def test_reactions_to_tool_errors_are_as_frequent_as_their_rates(
     assert abs(hits / count - rate) < 2.576 * math.sqrt(rate * (1 - rate) / count)
 
 
-def test_a_message_after_the_answer_may_trigger_a_needless_call() -> None:
+def test_a_user_message_after_the_answer_can_cause_a_needless_call() -> None:
     task = FAMILIES["single"](0)
     _, transcript = play(task, knowing)
     nudge: JsonValue = {"role": "user", "content": "Please go on."}
@@ -287,7 +287,7 @@ def test_a_message_after_the_answer_may_trigger_a_needless_call() -> None:
     assert reply(calm, task, messages=[*answered, nudge]).flaw is None
 
 
-def test_a_close_out_check_is_answered_by_a_call_or_the_requested_word() -> None:
+def test_the_reply_to_a_close_out_check_is_a_call_or_done() -> None:
     question = "If something is not done yet, do it now with a tool. Otherwise answer only DONE."
     task = FAMILIES["single"](0)
     _, transcript = play(task, knowing)
@@ -319,7 +319,7 @@ def test_a_needless_call_may_have_an_unknown_name_wrong_arguments_or_be_text() -
     assert reply(forced, talk, tools=[]).flaw is None
 
 
-def test_a_model_may_withdraw_a_refused_needless_call() -> None:
+def test_after_an_error_for_a_needless_call_the_model_can_answer_without_a_call() -> None:
     talk = FAMILIES["none"](1)
     messages = after(talk, "<call>", f"There is no such tool: {tool_name(talk.setting.tools[0])}.")
     assert reply(always(Flaw.NEEDLESS_CALL), talk, messages=messages).flaw is None
@@ -327,7 +327,7 @@ def test_a_model_may_withdraw_a_refused_needless_call() -> None:
     assert reply(stubborn, talk, messages=messages).flaw is Flaw.NEEDLESS_CALL
 
 
-def test_no_call_is_made_after_a_needed_result_was_removed() -> None:
+def test_without_a_result_that_the_next_call_needs_the_model_makes_no_call() -> None:
     long = FAMILIES["long"](0)
     _, transcript = play(long, knowing)
     read: list[JsonValue] = [*messages_of(long), *transcript[:-3]]
@@ -337,7 +337,7 @@ def test_no_call_is_made_after_a_needed_result_was_removed() -> None:
     assert reply(always(None), long, messages=cut).calls == ()
 
 
-def test_a_wrong_count_is_one_call_or_one_call_too_many() -> None:
+def test_with_the_flaw_wrong_count_the_reply_has_one_call_or_one_call_too_many() -> None:
     parallel = FAMILIES["parallel"](0)
     counts = {len(reply(always(Flaw.WRONG_COUNT), parallel, seed=seed).calls) for seed in range(30)}
     due = len(parallel.calls)
@@ -359,7 +359,7 @@ LAST = len(CHAIN.calls)
 
 
 @pytest.mark.parametrize("name", ["p-small", "mismatch", "n-8b"])
-def test_a_rate_of_zero_changes_no_reply(name: str) -> None:
+def test_adding_flaws_with_a_rate_of_zero_changes_no_reply(name: str) -> None:
     profile = load_profile(name)
     zeros = dict.fromkeys((*AFTER_RESULTS, Flaw.PLACEHOLDERS), 0.0)
     extended = replace(profile, rates={**profile.rates, **zeros})
@@ -374,7 +374,7 @@ def test_a_rate_of_zero_changes_no_reply(name: str) -> None:
 
 
 @pytest.mark.parametrize("flaw", dict.fromkeys((*BEFORE_CALLS, *BEFORE_ANSWERS)))
-def test_flaws_after_results_occur_before_calls_or_before_answers_as_listed(flaw: Flaw) -> None:
+def test_a_flaw_occurs_before_calls_or_before_answers_as_listed(flaw: Flaw) -> None:
     profile = always(flaw)
     assert reply(profile, CHAIN).flaw is None
     in_between = reply(profile, CHAIN, messages=conversation(CHAIN, 1))
@@ -386,7 +386,7 @@ def test_flaws_after_results_occur_before_calls_or_before_answers_as_listed(flaw
     assert without_tools.flaw is None
 
 
-def test_a_model_repeats_its_call_after_each_repeated_result() -> None:
+def test_with_the_flaw_repeated_text_the_call_is_repeated_until_a_user_message() -> None:
     profile = always(Flaw.REPEATED_TEXT, generic=1.0)
     messages = conversation(CHAIN, LAST)
     for _ in range(3):
@@ -399,7 +399,9 @@ def test_a_model_repeats_its_call_after_each_repeated_result() -> None:
 
 
 @pytest.mark.parametrize("results", [1, LAST])
-def test_a_corrected_model_continues_with_the_next_right_step(results: int) -> None:
+def test_after_a_correction_the_model_makes_the_next_call_of_the_plan_or_answers(
+    results: int,
+) -> None:
     task = CHAIN
     messages: list[JsonValue] = [
         *conversation(task, results),
@@ -415,7 +417,7 @@ def test_a_corrected_model_continues_with_the_next_right_step(results: int) -> N
         assert stubborn.flaw is flaw
 
 
-def test_a_call_is_repeated_only_if_tool_choice_and_schema_allow_it() -> None:
+def test_no_call_is_repeated_if_tool_choice_or_the_schema_requires_another() -> None:
     profile, messages = always(Flaw.REPEATED_TEXT), conversation(CHAIN, 1)
     forced = reply(profile, CHAIN, messages=messages, tool_choice="required")
     assert [name for name, _ in forced.calls] == [CHAIN.calls[1].name]
@@ -440,7 +442,7 @@ def test_a_call_is_repeated_only_if_tool_choice_and_schema_allow_it() -> None:
         assert constrained.flaw is not flaw
 
 
-def test_a_refused_call_with_placeholders_is_withdrawn() -> None:
+def test_after_an_error_for_a_call_with_placeholders_the_model_answers() -> None:
     talk = FAMILIES["none"](1)
     profile = always(Flaw.PLACEHOLDERS)
     needless = reply(profile, talk)

@@ -19,7 +19,7 @@ from temper_evals.simulated.profiles import (
 
 
 @pytest.mark.parametrize("name", profile_names())
-def test_every_rate_has_a_source_and_is_between_its_bounds(name: str) -> None:
+def test_every_rate_of_a_profile_has_a_source_and_is_between_low_and_high(name: str) -> None:
     path = profiles.folder() / "profiles" / f"{name}.toml"
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     sources = sources_of(name)
@@ -30,7 +30,7 @@ def test_every_rate_has_a_source_and_is_between_its_bounds(name: str) -> None:
     assert all(sources.values())
 
 
-def test_every_reaction_has_a_source_and_is_between_its_bounds() -> None:
+def test_every_reaction_has_a_source_and_mid_is_between_low_and_high() -> None:
     reactions = tomllib.loads((profiles.folder() / "reactions.toml").read_text(encoding="utf-8"))
     assert {*reactions} == {member.value for member in Reaction}
     for entry in reactions.values():
@@ -50,7 +50,7 @@ def test_the_grid_has_27_combinations_of_three_levels() -> None:
     assert low.reactions[Reaction.CONSTRAINED_ERROR] == 0
 
 
-def test_each_assumed_reaction_is_varied_alone() -> None:
+def test_for_each_assumed_reaction_the_grid_has_a_cell_that_changes_only_this_reaction() -> None:
     reactions_file = tomllib.loads(
         (profiles.folder() / "reactions.toml").read_text(encoding="utf-8")
     )
@@ -80,7 +80,7 @@ def test_the_guide_lists_every_reaction_with_its_rates() -> None:
         assert ("**assumed**" in source) is ("assumption" in entry["source"])
 
 
-def test_a_ceiling_keeps_undetectable_flaws() -> None:
+def test_without_all_detectable_flaws_a_profile_has_only_wrong_values() -> None:
     best = load_profile("p-small").without(frozenset(Flaw) - UNSEEN)
     assert {*best.rates} == {Flaw.WRONG_VALUE}
     assert load_profile("healthy").rates == {}

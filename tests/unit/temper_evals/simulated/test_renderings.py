@@ -25,7 +25,7 @@ HELD_OUT_TASKS = [HELD_OUT[name](index) for name in HELD_OUT for index in range(
 IDS = [f"{call.name}-{index}" for index, call in enumerate(CALLS)]
 
 
-def test_every_rendering_has_a_source() -> None:
+def test_every_rendering_in_the_file_has_a_source() -> None:
     text = (profiles.folder() / "renderings.jsonl").read_text(encoding="utf-8")
     rows = [json.parse(line) for line in text.splitlines()]
     assert len(rows) > 130
@@ -41,7 +41,7 @@ def test_at_least_a_third_of_each_kind_of_rendering_is_held_out() -> None:
 
 
 @pytest.mark.parametrize("task", HELD_OUT_TASKS, ids=[held_out.name for held_out in HELD_OUT_TASKS])
-def test_held_out_defects_make_calls_invalid_and_wrong_values_stay_valid(task: PlannedTask) -> None:
+def test_held_out_defects_make_a_call_invalid_but_a_wrong_value_does_not(task: PlannedTask) -> None:
     tools = task.setting.tools
     for index, call in enumerate(task.calls):
         schema = schema_of(tools, call.name)
@@ -64,7 +64,7 @@ def test_an_edit_of_types_without_a_fitting_argument_returns_none(edit: str) -> 
     assert held_out_edits.TYPES[edit]({}, {}) is None
 
 
-def test_several_calls_share_one_block_if_the_format_has_blocks() -> None:
+def test_several_calls_are_written_in_one_block_if_the_format_has_blocks() -> None:
     calls = [PlannedCall("a", {"b": 1}), PlannedCall("c", {"d": "e"})]
     texts = {renderings.foreign(calls, random.Random(n), held_out=True) for n in range(400)}
     joined = [
@@ -80,7 +80,7 @@ def test_several_calls_share_one_block_if_the_format_has_blocks() -> None:
     assert not any(mark in text for text in texts for mark in marks)
 
 
-def test_held_out_texts_are_written_only_for_held_out_families() -> None:
+def test_held_out_texts_are_written_only_in_tasks_of_held_out_families() -> None:
     second = renderings.renderings(held_out=True)["prose"]
     shown = [text.replace("{name}", "") for text in second if "{name}" not in text]
     profile = ModelProfile("prose", "", {Flaw.PROSE_FIRST: 1.0}, dict.fromkeys(Reaction, 0.0))
@@ -96,7 +96,7 @@ def test_held_out_texts_are_written_only_for_held_out_families() -> None:
 
 
 @pytest.mark.parametrize("call", CALLS, ids=IDS)
-def test_defects_make_calls_invalid_and_wrong_values_stay_valid(
+def test_defects_make_a_call_invalid_but_a_wrong_value_does_not(
     call: PlannedCall,
 ) -> None:
     tools = (TOOLS[call.name],)
@@ -137,13 +137,13 @@ def test_a_format_may_contain_the_type_of_each_argument() -> None:
     )
 
 
-def test_in_the_braces_format_texts_are_marked_and_keys_unquoted() -> None:
+def test_the_braces_format_has_unquoted_keys_and_strings_in_special_quotes() -> None:
     call = PlannedCall("a", {"b": "x", "c": [{"d": "y", "e": False}, 2.5], "f": None})
     text = renderings.as_text(call, "call:{name}{braces}")
     assert text == 'call:a{b:<|"|>x<|"|>,c:[{d:<|"|>y<|"|>,e:false},2.5],f:null}'
 
 
-def test_prose_may_name_the_tool() -> None:
+def test_prose_sometimes_contains_the_name_of_the_tool() -> None:
     call = PlannedCall("send_sms", {})
     texts = {renderings.prose("prose", call, random.Random(seed)) for seed in range(200)}
     assert any("send_sms" in text for text in texts)

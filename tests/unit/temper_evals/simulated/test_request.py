@@ -21,7 +21,7 @@ def with_tool() -> JsonObject:
     return {**request, "tools": [*tools, ANSWERING]}
 
 
-def test_a_case_is_identified_by_its_number() -> None:
+def test_read_request_finds_the_task_and_the_seed_or_returns_none() -> None:
     seen = read_request(TASK.request(4))
     assert seen is not None
     assert (seen.task, seen.seed, seen.key) == (TASK, 4, "single-2/4")
@@ -31,7 +31,7 @@ def test_a_case_is_identified_by_its_number() -> None:
     assert read_request({}) is None
 
 
-def test_a_tool_outside_the_task_is_for_answering() -> None:
+def test_a_tool_that_is_not_of_the_task_is_the_answer_tool() -> None:
     seen = read_request(with_tool())
     assert seen is not None
     assert seen.answer_tool == ANSWERING
@@ -49,20 +49,22 @@ def test_a_tool_outside_the_task_is_for_answering() -> None:
         ({"type": "function"}, True, ""),
     ],
 )
-def test_a_forced_tool_choice_is_read(choice: JsonValue, forces: bool, named: str) -> None:
+def test_forces_call_and_named_follow_from_tool_choice(
+    choice: JsonValue, forces: bool, named: str
+) -> None:
     seen = read_request({**TASK.request(1), "tool_choice": choice})
     assert seen is not None
     assert (seen.forces_call, seen.named) == (forces, named)
 
 
-def test_a_response_format_is_read() -> None:
+def test_schema_is_the_json_schema_of_response_format() -> None:
     form: JsonObject = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
     seen = read_request({**TASK.request(1), "response_format": form})
     assert seen is not None
     assert seen.schema == {"type": "object"}
 
 
-def test_a_prompt_shows_tools_messages_and_calls() -> None:
+def test_render_prompt_contains_tools_messages_and_calls() -> None:
     message: JsonObject = {"role": "assistant", "content": None, "tool_calls": [{"id": "q"}]}
     parts: JsonObject = {"role": "user", "content": [{"type": "text", "text": "picture"}]}
     prompt = render_prompt({"tools": [ANSWERING], "messages": [message, parts]})

@@ -42,7 +42,7 @@ async def test_equal_requests_get_byte_identical_replies() -> None:
             )[0]
 
 
-async def test_a_streamed_reply_equals_a_whole_one() -> None:
+async def test_a_streamed_reply_has_the_same_message_as_an_unstreamed_reply() -> None:
     async with client_of(server()) as client:
         for task in TASKS:
             _, reply = await streamed(client, task.request(3))
@@ -54,7 +54,7 @@ async def test_a_streamed_reply_equals_a_whole_one() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_the_id_of_a_call_is_not_repeated(*, stream: bool) -> None:
+async def test_each_call_of_a_conversation_has_a_different_id(*, stream: bool) -> None:
     async with client_of(server("healthy")) as client:
         body, ids = {**TASKS[0].request(0), "stream": stream}, list[JsonValue]()
         messages = objects_in(body["messages"])
@@ -81,7 +81,7 @@ def without_ids(message: JsonObject) -> JsonObject:
     return {"content": message["content"], "calls": functions}
 
 
-async def test_tokens_have_one_to_six_characters() -> None:
+async def test_streamed_argument_deltas_have_at_most_six_characters() -> None:
     async with client_of(server("healthy")) as client:
         answer = await client.post(CHAT, json={**TASKS[0].request(1), "stream": True})
     events = [*events_in(answer.text.splitlines())]
@@ -101,7 +101,7 @@ async def test_tokens_have_one_to_six_characters() -> None:
     assert all(len(piece) <= 6 for piece in pieces)
 
 
-async def test_the_ledger_records_the_cost_and_flaws_of_a_case() -> None:
+async def test_usage_of_returns_the_tokens_seconds_and_flaws_of_a_case() -> None:
     simulated = server("mismatch")
     async with client_of(simulated) as client:
         for seed in range(30):
@@ -132,7 +132,7 @@ def request_after_a_call(**members: JsonValue) -> JsonObject:
 
 
 @pytest.mark.parametrize("limit", [{"max_tokens": 100}, {"max_completion_tokens": 100}, {}])
-async def test_a_runaway_reply_ends_at_max_tokens(limit: JsonObject) -> None:
+async def test_a_runaway_reply_ends_at_max_tokens_or_at_the_window(limit: JsonObject) -> None:
     simulated = SimulatedServer(RUNAWAY, pace=0.0, window=1000)
     async with client_of(simulated) as client:
         whole = (await client.post(CHAT, json=request_after_a_call(**limit))).json()
@@ -166,7 +166,7 @@ async def test_a_runaway_reply_ends_when_the_client_disconnects() -> None:
     assert spent.seconds > spent.generated / 30
 
 
-async def test_a_too_long_prompt_is_refused_like_llama_server() -> None:
+async def test_a_prompt_larger_than_the_window_gets_the_error_of_llama_server() -> None:
     async with client_of(server(window=10)) as client:
         answer = await client.post(CHAT, json=TASKS[0].request(1))
     assert answer.status_code == 400
@@ -174,7 +174,7 @@ async def test_a_too_long_prompt_is_refused_like_llama_server() -> None:
     assert answer.json()["error"]["n_ctx"] == 10
 
 
-async def test_a_request_of_no_known_case_is_answered_with_a_text() -> None:
+async def test_a_request_without_a_known_case_gets_a_text_reply() -> None:
     async with client_of(server()) as client:
         answer = await client.post(CHAT, json={"messages": []})
     assert "nothing of this case" in answer.json()["choices"][0]["message"]["content"]
@@ -189,14 +189,14 @@ async def test_a_request_of_no_known_case_is_answered_with_a_text() -> None:
         (f"{CHAT}/input_tokens", {"messages": []}, "input_tokens", 1),
     ],
 )
-async def test_prompts_and_texts_can_be_counted(
+async def test_tokenize_apply_template_and_input_tokens_return_the_expected_values(
     path: str, body: JsonObject, member: str, value: object
 ) -> None:
     async with client_of(server()) as client:
         assert (await client.post(path, json=body)).json()[member] == value
 
 
-async def test_health_props_and_models_look_like_those_of_llama_server() -> None:
+async def test_health_props_and_models_respond_like_llama_server() -> None:
     async with serve(server()) as url, httpx.AsyncClient(base_url=url) as client:
         assert (await client.get("/health")).json() == {"status": "ok"}
         assert (await client.get("/props")).json()["total_slots"] == 4

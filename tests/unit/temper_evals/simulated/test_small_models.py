@@ -26,7 +26,7 @@ def text_of(flaw: Flaw, due: tuple[PlannedCall, ...] = (), seed: int = 0) -> str
     return small_models.flawed_text(flaw, DONE, due, CODER, draw=random.Random(seed))
 
 
-def test_executed_calls_have_a_result_and_the_first_result_counts() -> None:
+def test_executed_returns_each_call_with_its_first_result() -> None:
     assert [call for call, _ in DONE] == [*CHAIN.calls]
     assert small_models.executed_calls(MESSAGES) == [*CHAIN.calls]
     again = [*MESSAGES[:3], MESSAGES[1], {**MESSAGES[2], "content": "already made"}]
@@ -36,7 +36,7 @@ def test_executed_calls_have_a_result_and_the_first_result_counts() -> None:
     assert small_models.executed([stray]) == []
 
 
-def test_a_repeated_result_is_removed_but_a_different_result_stays() -> None:
+def test_without_same_results_removes_only_calls_repeated_with_the_same_result() -> None:
     note: JsonObject = {**MESSAGES[2], "content": "This call was already made."}
     again = [*MESSAGES[:3], MESSAGES[1], MESSAGES[2], MESSAGES[1], note]
     remaining = small_models.without_same_results(again)
@@ -44,13 +44,13 @@ def test_a_repeated_result_is_removed_but_a_different_result_stays() -> None:
 
 
 @pytest.mark.parametrize("flaw", [flaw for flaw in BEFORE_ANSWERS if flaw is not Flaw.ECHOED])
-def test_before_an_answer_a_flaw_shows_only_executed_calls(flaw: Flaw) -> None:
+def test_instead_of_an_answer_a_flawed_text_contains_the_last_executed_call(flaw: Flaw) -> None:
     last = CHAIN.calls[-1]
     for seed in range(20):
         assert call_text(last) in text_of(flaw, seed=seed)
 
 
-def test_each_flaw_after_results_has_the_expected_text() -> None:
+def test_flawed_text_returns_the_expected_text_for_each_flaw() -> None:
     first, second = CHAIN.calls[:2]
     last = call_text(CHAIN.calls[-1])
     assert text_of(Flaw.ECHOED) == f"<tool_response>\n{DONE[-1][1]}\n</tool_response>"
@@ -77,7 +77,7 @@ def test_a_fifth_of_the_invented_results_follow_a_new_call() -> None:
 
 
 @pytest.mark.parametrize("tool", FAMILIES["choose"](1).setting.tools, ids=tool_name)
-def test_a_call_with_placeholders_fits_its_schema(tool: JsonObject) -> None:
+def test_a_call_with_placeholders_matches_its_schema(tool: JsonObject) -> None:
     task = FAMILIES["choose"](1)
     schema = schema_of(task.setting.tools, tool_name(tool)) or {}
     arguments = invent_arguments(schema, random.Random(1))
@@ -85,7 +85,7 @@ def test_a_call_with_placeholders_fits_its_schema(tool: JsonObject) -> None:
     assert objection(task.setting.tools, tool_name(tool), changed) is None
 
 
-def test_placeholders_replace_only_free_texts() -> None:
+def test_with_placeholders_replaces_only_strings_without_an_enum() -> None:
     kinds: JsonObject = {
         "to": {"type": "string"},
         "body": {"type": "string"},

@@ -33,5 +33,5 @@ def test_if_the_room_is_taken_the_invitation_is_at_its_first_shared_free_time() 
         assert room - people  # at some time the room is free, but not all people
 
 
-def test_two_or_three_people_are_looked_up_at_once() -> None:
+def test_the_first_step_of_a_calendar_task_has_two_or_three_calls() -> None:
     assert {len(calendar(index).steps[0].calls) for index in range(9)} == {2, 3}

@@ -31,6 +31,6 @@ def test_a_changed_file_must_be_read_again_before_editing() -> None:
         assert len(world.changes) == 2
 
 
-def test_edited_texts_need_escaping_and_are_in_several_languages() -> None:
+def test_edited_texts_have_to_be_escaped_in_json_and_are_in_three_languages() -> None:
     texts = "".join(str(refactoring(index).setting.outcomes) for index in range(30))
     assert all(mark in texts for mark in ('\\"', "\\\\", "\\t", "def ", "function ", "awk "))

@@ -3,7 +3,7 @@ from temper_evals.scenarios.held_out.travel import travel
 from tests.unit.temper_evals.players import knowing, play
 
 
-def test_the_seat_is_in_the_train_that_arrives_first() -> None:
+def test_a_seat_is_reserved_in_the_train_that_arrives_first() -> None:
     for index in range(30):
         world, messages = play(travel(index), knowing)
         results = [

@@ -8,12 +8,12 @@ def test_every_fourth_triage_task_requires_no_change() -> None:
         assert len(world.changes) == (0 if index % 4 == 3 else 2)
 
 
-def test_every_kind_of_ticket_occurs() -> None:
+def test_triage_tasks_open_escalate_merge_and_close_tickets() -> None:
     names = {call.name for index in range(40) for call in triage(index).calls}
     assert names == {"open_ticket", "escalate_ticket", "merge_ticket", "close_ticket"}
 
 
-def test_a_call_quoted_in_a_ticket_must_not_be_made() -> None:
+def test_making_a_call_that_a_ticket_quotes_is_wrong_and_damage() -> None:
     for index in range(40):
         task = triage(index)
         world, messages = play(task, knowing)
