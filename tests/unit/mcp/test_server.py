@@ -104,7 +104,7 @@ async def call(
     return await server.call(name, {"text": text}, limits, {})
 
 
-async def test_a_server_lists_its_tools_and_runs_them() -> None:
+async def test_a_program_lists_tools_and_returns_the_results_of_calls() -> None:
     async with running(program(tools=("echo", "fail"), prefix="f_")) as server:
         assert await server.wait_settled(TIMEOUT_SECONDS)
         assert [tool.tool.name for tool in server.tools or ()] == ["f_echo", "f_fail"]

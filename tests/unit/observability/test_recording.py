@@ -304,7 +304,7 @@ def test_while_the_disk_is_blocked_write_does_not_wait_and_exchanges_are_dropped
 def test_an_exchange_written_after_a_line_cut_at_any_byte_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Simulation, seed 105: the next exchange was appended to a line that was cut at any byte."""
+    """Simulation, seed 105: the next exchange was appended to an incomplete line."""
     path, write = tmp_path / "recording.jsonl", os.write
     exchange = msgspec.structs.replace(EXCHANGE, answer=RecordedAnswer(text='fr\u00fch \u96ea "\n'))
     first = Recording(path, 10_000_000, ())

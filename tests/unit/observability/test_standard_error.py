@@ -15,7 +15,7 @@ from proxy.observability.standard_error import BackgroundStream, unblock_standar
 
 @contextmanager
 def full_pipe() -> Generator[tuple[BackgroundStream, io.BufferedReader], None, None]:
-    """Open a stream to a pipe that is full of lines of dots, and the end to read from."""
+    """Yield a stream whose pipe is full of lines of dots, and the read end of the pipe."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
     with suppress(BlockingIOError):
@@ -27,7 +27,7 @@ def full_pipe() -> Generator[tuple[BackgroundStream, io.BufferedReader], None, N
 
 
 def read_lines(reader: io.BufferedReader, count: int) -> list[str]:
-    """Read so many lines, not counting those of dots."""
+    """Read `count` lines; lines of dots are skipped."""
     lines: list[str] = []
     while len(lines) < count:
         line = reader.readline().decode()

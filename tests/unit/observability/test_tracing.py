@@ -240,7 +240,7 @@ def test_otel_service_name_overrides_the_service_name(
 
 
 class HangingExporter(SpanExporter):
-    """An exporter whose collector never answers; `shutdown` ends the wait."""
+    """An exporter whose collector never responds; `shutdown` ends the wait."""
 
     def __init__(self) -> None:
         self.is_shut_down = Event()

@@ -1,4 +1,4 @@
-"""Lists intact, damaged and malicious caches of other programs in temporary folders."""
+"""Lists the models in intact, damaged and malicious caches of other programs."""
 
 import json
 import os

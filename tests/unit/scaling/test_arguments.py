@@ -20,7 +20,7 @@ UNIT = '[model]\npath = "m.gguf"\nslots = 3\n'
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A settings file, and an environment variable with a key, as on every node."""
+    """The path of a settings file; the environment variable for the API key file is set."""
     key = tmp_path / "key"
     key.write_text("secret")
     monkeypatch.setenv(KEY, str(key))
@@ -66,7 +66,9 @@ def test_arguments_as_text_or_typed_values_give_the_same_result() -> None:
         ({"affinity": "chance"}, "session or load"),
     ],
 )
-def test_an_invalid_argument_is_reported(values: dict[str, object], problem: str) -> None:
+def test_an_invalid_argument_raises_invalid_configuration(
+    values: dict[str, object], problem: str
+) -> None:
     with pytest.raises(InvalidConfiguration, match=problem):
         read_arguments(values)
 

@@ -1,4 +1,4 @@
-"""Sources: names, references and secret files, from a file, the environment and flags."""
+"""Settings from a file, environment variables and flags: names, references, secret files."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from proxy.settings.sources import Layer, Names, RawValue
 
 
 class Door(BaseModel):
-    """A section to read variables for."""
+    """A section of the settings `House`."""
 
     width: int = 1
     key: str = ""
@@ -21,7 +21,7 @@ class Door(BaseModel):
 
 
 class Cat(BaseModel):
-    """A repeatable section."""
+    """A section with a name, as in `cats.tom`."""
 
     age: int = 0
     chip: str = ""
@@ -29,7 +29,7 @@ class Cat(BaseModel):
 
 
 class House(BaseSettings):
-    """Settings to read variables for."""
+    """The settings of these tests."""
 
     model_config = SettingsConfigDict(
         env_prefix="TEMPER_", env_nested_delimiter="__", env_ignore_empty=True

@@ -1,4 +1,4 @@
-"""Tool servers: settings that are valid alone but not together."""
+"""Settings of tool servers that are valid, but contradict each other."""
 
 from pathlib import Path
 

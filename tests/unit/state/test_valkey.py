@@ -23,7 +23,7 @@ NOWHERE = "redis://:secret@127.0.0.1:1"
 
 @dataclass
 class RecordingListener:
-    """Records the log messages."""
+    """Records the reported states and the failed operations."""
 
     states: list[tuple[str, bool]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -88,7 +88,7 @@ async def test_after_two_failures_no_commands_are_sent_for_two_seconds(
 @pytest.mark.parametrize(
     "answer",
     [b":1\r\n", b"*1\r\n" * 200_000 + b":1\r\n", b"*1\r\n$1\r\nx\r\n", b"#t\r\n", b"\0\r\n"],
-    ids=["number", "nested", "list", "truth value", "nonsense"],
+    ids=["number", "nested", "list", "boolean", "null byte"],
 )
 async def test_an_invalid_response_of_the_store_raises_state_unavailable(answer: bytes) -> None:
     async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -51,7 +51,7 @@ def play(task: PlannedTask, player: Player) -> tuple[CannedWorld, list[JsonObjec
     return world, transcript
 
 
-def knowing(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
+def follow_plan(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
     match task.position(seen).action:
         case CallTools(calls):
             return calls[:1] if task.expected.single else calls
@@ -61,11 +61,11 @@ def knowing(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ...
             return "I do not know."
 
 
-def idling(_task: PlannedTask, _seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
+def make_no_calls(_task: PlannedTask, _seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
     return "Done."
 
 
-def gambling(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
+def make_random_calls(task: PlannedTask, seen: list[JsonObject]) -> tuple[PlannedCall, ...] | str:
     """Make two random valid calls, then answer with their results."""
     results = [str(message["content"]) for message in seen if message.get("role") == "tool"]
     if len(results) > 1:

@@ -43,7 +43,7 @@ async def make(folder: Path, plan: EvaluationPlan) -> list[RunRecord]:
 
 
 def reproducible_part(runs: list[RunRecord]) -> list[RunRecord]:
-    """Sort the runs, and set figures to 0 that depend on this machine or on the prompt cache."""
+    """Sort the runs, and set values to 0 that depend on this machine or on the prompt cache."""
     comparable = (
         structs.replace(run, seconds=0, text_seconds=[], call_seconds=[], cached=0, model_seconds=0)
         for run in runs

@@ -76,7 +76,7 @@ def test_an_exchange_whose_replay_differs_without_any_rule_is_excluded(recording
     assert {effect.count for effect in try_rules(recording)} == {0}
 
 
-def test_an_invalid_recording_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_recording_raises_invalid_configuration(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("{}\n", encoding="utf-8")
     with pytest.raises(InvalidConfiguration):
         try_rules(tmp_path / "other")

@@ -134,7 +134,7 @@ def test_a_setting_in_the_configuration_file_is_not_tuned() -> None:
 
 
 def tune_until_ctrl_c(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]:
-    """Start `temper tune`, press Ctrl-C once `when(runs)`; return the runs and standard error."""
+    """Start `temper tune`, send SIGINT if `when(runs)`; return the runs and standard error."""
     runs = Path("cache/temper/tuned/runs")
 
     def stored_runs() -> bytes:

@@ -260,7 +260,7 @@ async def verdicts_of_efforts(
     return [verdict.sentence() for verdict in tuning.verdicts], earned_by(tuning.verdicts)
 
 
-async def test_if_the_cheapest_effort_loses_nothing_no_other_effort_is_tried() -> None:
+async def test_if_the_cheapest_effort_is_on_no_other_effort_is_tried() -> None:
     sentences, earned = await verdicts_of_efforts(lambda *_: True, {"low": 40, "medium": 70})
     assert sentences == [
         "effort low: 0 helped, 0 harmed of 149: on (40% of the tokens)",

@@ -1,4 +1,4 @@
-"""The model, the engine and the machine, as far as a card may show them."""
+"""The model, engine and hardware in a card, without private names."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping

@@ -1,4 +1,4 @@
-"""A folder of cards: a row that becomes worse fails until a reason accepts it."""
+"""The check of a folder of cards: a worse result is a problem until it is acknowledged."""
 
 from datetime import timedelta
 from pathlib import Path

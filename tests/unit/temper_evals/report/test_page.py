@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shown(folder: Path) -> str:
-    """Make the page once for all tests, because its pictures take most of a second."""
+    """Make the page once for all tests, because drawing its plots takes most of a second."""
     return page(folder, PROTOCOL, RUNS)
 
 

@@ -58,7 +58,7 @@ def test_no_line_of_the_results_is_wider_than_the_terminal_or_cut_with_an_ellips
 
 
 @pytest.mark.parametrize(("width", "is_narrow"), [(60, True), (200, False)])
-def test_results_of_several_models_are_one_table_that_fits_the_width(
+def test_results_of_several_models_are_printed_in_one_table_within_the_width(
     width: int, *, is_narrow: bool
 ) -> None:
     other = [structs.replace(run, bed="a-model-with-a-rather-long-name-q4_k_m") for run in ALL_RUNS]
@@ -104,7 +104,7 @@ def test_for_a_real_model_the_ceiling_is_unknown() -> None:
     assert "ceiling unknown (only a simulated" in "\n".join(printed(DIRECT, 100))
 
 
-def test_the_detectable_ceiling_includes_wrong_runs_with_a_flaw_that_temper_can_detect() -> None:
+def test_the_detectable_ceiling_includes_wrong_runs_with_a_visible_flaw() -> None:
     rejected = arm("temper-observe", "-" * 20 + "+" * 20, outcomes=["clean", "rejected"])
     observed = ceilings_of("p-small", [*DIRECT, *rejected])
     assert observed.detectable == 1.0

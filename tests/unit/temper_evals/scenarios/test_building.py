@@ -2,7 +2,7 @@ from temper_evals.scenarios.building import TaskBuilder
 from temper_evals.scenarios.catalogue import TOOLS
 from temper_evals.scenarios.scenario import PlannedCall
 from temper_evals.scenarios.task import ExpectedEnd
-from tests.unit.temper_evals.players import judged, knowing
+from tests.unit.temper_evals.players import follow_plan, judged
 
 
 def test_a_built_task_has_its_steps_and_an_answer_with_all_facts() -> None:
@@ -15,4 +15,4 @@ def test_a_built_task_has_its_steps_and_an_answer_with_all_facts() -> None:
     assert len(task.expected.facts) == 2
     assert all(fact in task.answer for fact in task.expected.facts)
     assert task.limit == 14
-    assert judged(task, knowing).right
+    assert judged(task, follow_plan).right

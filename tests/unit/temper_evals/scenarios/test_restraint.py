@@ -1,6 +1,6 @@
 from temper_evals.scenarios import restraint
 from temper_evals.scenarios.worlds import key_of
-from tests.unit.temper_evals.players import judged, knowing
+from tests.unit.temper_evals.players import follow_plan, judged
 
 
 def test_tasks_without_a_needed_call_expect_no_calls() -> None:
@@ -36,4 +36,4 @@ def test_forced_tasks_set_tool_choice_parallel_tool_calls_or_response_format() -
     assert isinstance(first[1], dict)
     assert restraint.forced(2).request(0)["parallel_tool_calls"] is False
     assert "response_format" in restraint.forced(3).request(0)
-    assert judged(restraint.forced(3), knowing).right
+    assert judged(restraint.forced(3), follow_plan).right

@@ -1,4 +1,4 @@
-"""Can every task be solved, but not without calls, by random calls, or with a wrong action?"""
+"""A run of a task is right if it follows the plan, but not with random calls or a wrong change."""
 
 from dataclasses import replace
 
@@ -11,7 +11,13 @@ from temper_evals.scenarios.scenario import PlannedCall
 from temper_evals.scenarios.suite import ALL_FAMILIES, FULL, HELD_OUT, QUICK, suite, task_named
 from temper_evals.scenarios.task import PlannedTask
 from tests.examples import examples
-from tests.unit.temper_evals.players import gambling, idling, judged, knowing, play
+from tests.unit.temper_evals.players import (
+    follow_plan,
+    judged,
+    make_no_calls,
+    make_random_calls,
+    play,
+)
 
 SEEDS = examples(200)
 # one task of the family `long` has about forty steps, so 200 tasks would take too much time
@@ -26,7 +32,7 @@ def tasks(family: str) -> list[PlannedTask]:
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_a_player_that_follows_the_plan_is_always_right_without_damage(family: str) -> None:
-    verdicts = [judged(task, knowing) for task in tasks(family)]
+    verdicts = [judged(task, follow_plan) for task in tasks(family)]
     assert [
         verdict for verdict in verdicts if not verdict.right or verdict.damage or verdict.promoted
     ] == []
@@ -34,7 +40,7 @@ def test_a_player_that_follows_the_plan_is_always_right_without_damage(family: s
 
 @pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_a_player_that_makes_no_calls_is_right_only_in_tasks_of_small_talk(family: str) -> None:
-    right = {task.index for task in tasks(family) if judged(task, idling).right}
+    right = {task.index for task in tasks(family) if judged(task, make_no_calls).right}
     talk = {index for index in range(SEEDS) if small_talk(SampleValues(f"none-{index}"))}
     assert right == (talk if family == "none" else set())
 
@@ -44,7 +50,9 @@ def test_a_player_that_makes_random_calls_is_right_in_at_most_two_percent_of_tas
     family: str,
 ) -> None:
     gambles = tasks(family)
-    assert sum(judged(task, gambling).right for task in gambles) <= max(1, 0.02 * len(gambles))
+    assert sum(judged(task, make_random_calls).right for task in gambles) <= max(
+        1, 0.02 * len(gambles)
+    )
 
 
 def mutants(task: PlannedTask, changes: list[PlannedCall]) -> list[list[PlannedCall]]:
@@ -62,7 +70,7 @@ def mutants(task: PlannedTask, changes: list[PlannedCall]) -> list[list[PlannedC
 @pytest.mark.parametrize("family", ALL_FAMILIES)
 def test_a_run_with_a_wrong_change_or_an_answer_without_a_fact_is_judged_wrong(family: str) -> None:
     for task in tasks(family):
-        world, transcript = play(task, knowing)
+        world, transcript = play(task, follow_plan)
         for changes in mutants(task, world.changes):
             assert not task.judge(replace(world, changes=changes), transcript).right
         for fact in task.expected.facts:

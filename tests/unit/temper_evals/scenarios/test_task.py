@@ -6,13 +6,13 @@ from temper_evals.scenarios.scenario import CallTools, GiveAnswer, NotKnown
 from temper_evals.scenarios.suite import FAMILIES
 from temper_evals.scenarios.task import calls_of, last_words, read_call
 from temper_evals.scenarios.worlds import CannedWorld
-from tests.unit.temper_evals.players import calling, knowing, messages_of, play
+from tests.unit.temper_evals.players import calling, follow_plan, messages_of, play
 
 CHAIN = FAMILIES["chain"](1)
 
 
 def seen_of_chain() -> list[JsonObject]:
-    _, transcript = play(CHAIN, knowing)
+    _, transcript = play(CHAIN, follow_plan)
     return [*messages_of(CHAIN), *transcript]
 
 
@@ -66,7 +66,7 @@ def test_a_call_whose_result_is_an_error_of_the_client_is_not_counted_as_execute
 
 def test_a_call_that_fails_as_planned_is_counted_as_executed() -> None:
     task = FAMILIES["failing"](0)
-    _, transcript = play(task, knowing)
+    _, transcript = play(task, follow_plan)
     position = task.position([*messages_of(task), *transcript[:2]])
     assert (position.progress, position.tries, position.after_failure) == (1, 0, True)
 
@@ -78,7 +78,7 @@ def test_a_run_in_another_world_or_without_an_answer_is_judged_wrong() -> None:
 
     nothing: list[JsonObject] = []
     assert not CHAIN.judge(ForeignWorld(), nothing).right
-    world, transcript = play(CHAIN, knowing)
+    world, transcript = play(CHAIN, follow_plan)
     assert CHAIN.judge(world, transcript[:-1]).why == "no answer"
 
 
@@ -90,7 +90,7 @@ def test_a_call_written_as_text_is_not_accepted_as_an_answer() -> None:
 
 
 def test_a_change_that_is_made_twice_is_judged_wrong_with_damage() -> None:
-    world, transcript = play(CHAIN, knowing)
+    world, transcript = play(CHAIN, follow_plan)
     assert CHAIN.judge(world, transcript).right
     world.call(CHAIN.calls[-1].name, CHAIN.calls[-1].arguments)
     judged = CHAIN.judge(world, transcript)
@@ -98,7 +98,7 @@ def test_a_change_that_is_made_twice_is_judged_wrong_with_damage() -> None:
 
 
 def test_an_answer_may_show_a_quoted_call_but_no_json_of_a_result() -> None:
-    world, transcript = play(CHAIN, knowing)
+    world, transcript = play(CHAIN, follow_plan)
     echo: JsonObject = {"role": "assistant", "content": str(transcript[-2]["content"])}
     assert "JSON of a result" in CHAIN.judge(world, [*transcript[:-1], echo]).why
     trap = FAMILIES["trap"](0)
@@ -120,7 +120,7 @@ def test_several_calls_in_one_reply_are_wrong_with_parallel_tool_calls_false() -
 @pytest.mark.parametrize("answer", ["no JSON", "[]", '{"article":"x"}'])
 def test_an_answer_that_does_not_match_response_format_is_wrong(answer: str) -> None:
     task = FAMILIES["forced"](3)
-    world, transcript = play(task, knowing)
+    world, transcript = play(task, follow_plan)
     facts = " ".join(task.expected.facts)
     for words in (f"{answer} {facts}", json.dump_text({"article": facts})):
         last: JsonObject = {"role": "assistant", "content": words}

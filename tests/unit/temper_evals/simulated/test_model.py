@@ -23,7 +23,7 @@ from temper_evals.simulated.profiles import (
 )
 from temper_evals.simulated.request import read_request
 from tests.examples import examples
-from tests.unit.temper_evals.players import knowing, messages_of, play
+from tests.unit.temper_evals.players import follow_plan, messages_of, play
 from tests.unit.temper_evals.simulated.test_request import ANSWERING
 
 REACTIONS = {
@@ -236,7 +236,7 @@ def test_a_model_with_the_flaw_quoted_writes_the_quoted_call_as_text() -> None:
 
 def test_prose_later_repeated_and_early_stop_occur_only_after_a_tool_result() -> None:
     chain = FAMILIES["chain"](0)
-    _, transcript = play(chain, knowing)
+    _, transcript = play(chain, follow_plan)
     seen: list[JsonValue] = [*messages_of(chain), *transcript[:2]]
     for flaw in (Flaw.PROSE_LATER, Flaw.REPEATED, Flaw.EARLY_STOP):
         assert reply(always(flaw), chain).flaw is None
@@ -247,7 +247,7 @@ def test_prose_later_repeated_and_early_stop_occur_only_after_a_tool_result() ->
 
 def test_a_model_may_give_up_after_the_error_of_a_tool() -> None:
     task = FAMILIES["failing"](0)
-    _, transcript = play(task, knowing)
+    _, transcript = play(task, follow_plan)
     seen: list[JsonValue] = [*messages_of(task), *transcript[:2]]
     gives_up = replace(always(None), rates={Flaw.EARLY_STOP: 1e-12})
     assert reply(gives_up, task, messages=seen).flaw is Flaw.EARLY_STOP
@@ -263,7 +263,7 @@ def test_giving_up_or_repeating_after_a_tool_error_is_as_frequent_as_its_rate(
 ) -> None:
     profile = load_profile("n-30b")
     task = FAMILIES["failing"](0)
-    _, transcript = play(task, knowing)
+    _, transcript = play(task, follow_plan)
     seen = read_request({**task.request(0), "messages": [*messages_of(task), *transcript[:2]]})
     assert seen is not None
     simulated, count = SimulatedModel(profile), DRAWS
@@ -277,7 +277,7 @@ def test_giving_up_or_repeating_after_a_tool_error_is_as_frequent_as_its_rate(
 
 def test_a_user_message_after_the_answer_can_cause_a_needless_call() -> None:
     task = FAMILIES["single"](0)
-    _, transcript = play(task, knowing)
+    _, transcript = play(task, follow_plan)
     nudge: JsonValue = {"role": "user", "content": "Please go on."}
     answered: list[JsonValue] = [*messages_of(task), *transcript]
     busy = replace(always(None, over_acting=1.0), rates={Flaw.FOREIGN: 1e-12})
@@ -290,7 +290,7 @@ def test_a_user_message_after_the_answer_can_cause_a_needless_call() -> None:
 def test_the_reply_to_a_close_out_check_is_a_call_or_done() -> None:
     question = "If something is not done yet, do it now with a tool. Otherwise answer only DONE."
     task = FAMILIES["single"](0)
-    _, transcript = play(task, knowing)
+    _, transcript = play(task, follow_plan)
     nudge: JsonValue = {"role": "user", "content": question}
     assert (
         reply(always(None), task, messages=[*messages_of(task), *transcript, nudge]).text == "DONE"
@@ -329,7 +329,7 @@ def test_after_an_error_for_a_needless_call_the_model_can_answer_without_a_call(
 
 def test_without_a_result_that_the_next_call_needs_the_model_makes_no_call() -> None:
     long = FAMILIES["long"](0)
-    _, transcript = play(long, knowing)
+    _, transcript = play(long, follow_plan)
     read: list[JsonValue] = [*messages_of(long), *transcript[:-3]]
     assert len(reply(always(None), long, messages=read).calls) == 1
     first = {**transcript[1], "content": "(a page was here)"}
@@ -346,7 +346,7 @@ def test_with_the_flaw_wrong_count_the_reply_has_one_call_or_one_call_too_many()
 
 def conversation(task: PlannedTask, results: int) -> list[JsonValue]:
     """Return the messages of a run without errors, up to this number of results."""
-    return [*messages_of(task), *play(task, knowing)[1][: 2 * results]]
+    return [*messages_of(task), *play(task, follow_plan)[1][: 2 * results]]
 
 
 def repeat(task: PlannedTask, messages: list[JsonValue]) -> list[JsonValue]:

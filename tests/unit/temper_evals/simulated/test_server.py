@@ -11,7 +11,7 @@ from temper_evals.scenarios.task import calls_of
 from temper_evals.scenarios.worlds import objects_in
 from temper_evals.simulated.profiles import Flaw, ModelProfile, load_profile
 from temper_evals.simulated.server import SimulatedServer, serve
-from tests.unit.temper_evals.players import knowing, play
+from tests.unit.temper_evals.players import follow_plan, play
 
 CHAT = "/v1/chat/completions"
 TASKS = [FAMILIES[name](n) for name in ("single", "verbatim", "parallel", "none") for n in range(6)]
@@ -128,7 +128,7 @@ def request_after_a_call(**members: JsonValue) -> JsonObject:
     request = SINGLE.request(0)
     messages = request["messages"]
     assert isinstance(messages, list)
-    return {**request, "messages": [*messages, *play(SINGLE, knowing)[1][:2]], **members}
+    return {**request, "messages": [*messages, *play(SINGLE, follow_plan)[1][:2]], **members}
 
 
 @pytest.mark.parametrize("limit", [{"max_tokens": 100}, {"max_completion_tokens": 100}, {}])

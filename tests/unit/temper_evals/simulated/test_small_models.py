@@ -10,10 +10,10 @@ from temper_evals.scenarios.suite import FAMILIES
 from temper_evals.scenarios.worlds import objection, schema_of, tool_name
 from temper_evals.simulated import small_models
 from temper_evals.simulated.profiles import BEFORE_ANSWERS, Flaw, load_profile
-from tests.unit.temper_evals.players import calling, knowing, messages_of, play
+from tests.unit.temper_evals.players import calling, follow_plan, messages_of, play
 
 CHAIN = FAMILIES["chain"](1)
-MESSAGES = [*messages_of(CHAIN), *play(CHAIN, knowing)[1]]
+MESSAGES = [*messages_of(CHAIN), *play(CHAIN, follow_plan)[1]]
 DONE = small_models.executed(MESSAGES)
 CODER = load_profile("coder-1.5b")
 

@@ -1,11 +1,11 @@
 from proxy.conversation import json
 from temper_evals.scenarios.held_out.calendar import calendar
 from temper_evals.scenarios.task import PlannedTask
-from tests.unit.temper_evals.players import knowing, play
+from tests.unit.temper_evals.players import follow_plan, play
 
 
 def free_times(task: PlannedTask) -> list[set[str]]:
-    _, messages = play(task, knowing)
+    _, messages = play(task, follow_plan)
     results = [
         json.parse(str(message["content"])) for message in messages if message.get("role") == "tool"
     ]
@@ -17,14 +17,14 @@ def test_the_invitation_is_at_the_first_time_that_all_people_have_free() -> None
     for index in range(0, 40, 2):
         task = calendar(index)
         first = min(set.intersection(*free_times(task)))
-        world, _ = play(task, knowing)
+        world, _ = play(task, follow_plan)
         assert [change.arguments["start"] for change in world.changes] == [first]
 
 
-def test_if_the_room_is_taken_the_invitation_is_at_its_first_shared_free_time() -> None:
+def test_if_the_room_is_taken_the_invitation_is_at_the_first_time_free_for_all() -> None:
     for index in range(1, 40, 2):
         task = calendar(index)
-        world, messages = play(task, knowing)
+        world, messages = play(task, follow_plan)
         contents = [str(message["content"]) for message in messages]
         (problem,) = (content for content in contents if "is taken at" in content)
         room = {*problem.partition("free at ")[2].removesuffix('"}').split(", ")}

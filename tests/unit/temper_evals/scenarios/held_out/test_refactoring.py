@@ -1,11 +1,11 @@
 from temper_evals.scenarios.held_out.refactoring import refactoring
-from tests.unit.temper_evals.players import knowing, play
+from tests.unit.temper_evals.players import follow_plan, play
 
 
 def test_each_edit_replaces_a_line_that_the_model_has_read() -> None:
     for index in range(60):
         task = refactoring(index)
-        world, messages = play(task, knowing)
+        world, messages = play(task, follow_plan)
         lines = {
             line
             for message in messages
@@ -24,7 +24,7 @@ def test_each_edit_replaces_a_line_that_the_model_has_read() -> None:
 def test_a_changed_file_must_be_read_again_before_editing() -> None:
     for index in range(0, 60, 3):
         task = refactoring(index)
-        world, messages = play(task, knowing)
+        world, messages = play(task, follow_plan)
         assert any("was changed since" in str(message["content"]) for message in messages)
         failed = next(call for call in task.calls if call.name == "edit_file")
         assert failed not in world.changes

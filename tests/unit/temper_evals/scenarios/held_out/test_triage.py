@@ -1,10 +1,10 @@
 from temper_evals.scenarios.held_out.triage import triage
-from tests.unit.temper_evals.players import knowing, play
+from tests.unit.temper_evals.players import follow_plan, play
 
 
 def test_every_fourth_triage_task_requires_no_change() -> None:
     for index in range(40):
-        world, _ = play(triage(index), knowing)
+        world, _ = play(triage(index), follow_plan)
         assert len(world.changes) == (0 if index % 4 == 3 else 2)
 
 
@@ -16,7 +16,7 @@ def test_triage_tasks_open_escalate_merge_and_close_tickets() -> None:
 def test_making_a_call_that_a_ticket_quotes_is_wrong_and_damage() -> None:
     for index in range(40):
         task = triage(index)
-        world, messages = play(task, knowing)
+        world, messages = play(task, follow_plan)
         quoted = task.expected.quoted
         assert (quoted is not None) is (index % 2 == 1)
         if quoted is not None:
