@@ -268,6 +268,10 @@ class _Crew:
         self._reap(worker)
         now = asyncio.get_running_loop().time()
         served = None if worker.ready_since is None else now - worker.ready_since
+        if served is None and worker.configuration.number > self._proven.number:
+            # otherwise a failing reload would end the server if all workers died after it
+            self._reject(worker, f"exited with {_code_and_problem(worker)}")
+            return
         delay = self._restarts.delay_after(number, served)
         if delay is None:
             self._is_over.set()
@@ -293,23 +297,25 @@ class _Crew:
             return new
         has_ended = new.ended.is_set()
         self._reap(new)
-        if not self._is_over.is_set():
-            late = f"was not ready after {_START_SECONDS:g} s"
-            self._reject(new, f"exited with {_code_and_problem(new)}" if has_ended else late)
-        return old
-
-    def _reject(self, new: _RunningWorker, problem: str) -> None:
-        """Return to the proven settings, unless the new worker already used them."""
+        if self._is_over.is_set():
+            return old
+        late = f"was not ready after {_START_SECONDS:g} s"
+        problem = f"exited with {_code_and_problem(new)}" if has_ended else late
         if new.configuration is self._proven:
             text = "a new worker %s; trying again in %g s, the old one continues"
             logger.error(text, problem, _RETRY_SECONDS)
             asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._end_turn)
-            return
-        text = "a new worker %s; the old workers and their configuration stay in use"
-        logger.error(text, problem)
+        else:
+            self._reject(new, problem)
+            self._end_turn()
+        return old
+
+    def _reject(self, new: _RunningWorker, problem: str) -> None:
+        """Return to the proven configuration, with which workers have served."""
+        logger.error("a new worker %s; the old configuration stays in use", problem)
         if not self._is_outdated(new):  # otherwise there was another reload
             self._configuration = self._proven
-        self._end_turn()
+        self._announce_change()
 
     async def _retire(self, old: _RunningWorker) -> None:
         """Let a worker finish its requests; then the next worker may be replaced."""

@@ -20,6 +20,7 @@ from benchmarks.faults.clients import Clients, TimeLimits
 from benchmarks.faults.demands import Demand, Kind, Received, problem_of
 from benchmarks.faults.material import CHAT, GONE, NAMES, Manner, Plan
 from benchmarks.faults.mixture import draw
+from proxy.api.workers import LONGEST_DELAY
 from proxy.settings import Settings
 from tests.simulation import slots, store, threads
 from tests.simulation.children import Children
@@ -654,7 +655,8 @@ class _World:
 
     async def _check_rest(self) -> None:
         """Wait until all is idle; nothing may be left open or counted twice."""
-        await asyncio.sleep(_SETTLE_SECONDS)
+        delay = LONGEST_DELAY if self.scenario.workers > 1 else 0.0  # of a worker that was killed
+        await asyncio.sleep(_SETTLE_SECONDS + delay)
         self.verdict.occurrences["read again"] += await self.losses.check_responses()
         sums = await _read_metrics()
         await asyncio.sleep(5)  # longer than the connection above is kept
