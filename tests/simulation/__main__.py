@@ -1,4 +1,4 @@
-"""Runs seeds of the simulation; see the package."""
+"""Command line of the simulation: run, trace or shrink seeds, or plant defects."""
 
 import argparse
 import hashlib
@@ -20,7 +20,7 @@ _perf_counter = time.perf_counter  # real time
 
 def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets must not vary
-        os.execve(  # noqa: S606 - this program again
+        os.execve(  # noqa: S606 - restarts this program
             sys.executable,
             [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
             {**os.environ, "PYTHONHASHSEED": "0"},
@@ -28,11 +28,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="number of seeds (200)")
     parser.add_argument("--first", type=int, default=0, help="first seed (0)")
-    parser.add_argument("--seed", type=int, help="only this seed, twice: its trace must be equal")
+    parser.add_argument(
+        "--seed", type=int, help="run only this seed, twice: both traces must be equal"
+    )
     parser.add_argument("--trace", action="store_true", help="print the events of the network")
-    parser.add_argument("--shrink", action="store_true", help="find the smallest failing part")
-    parser.add_argument("--until-failure", action="store_true", help="stop at a seed that fails")
-    parser.add_argument("--planted", nargs="*", metavar="NAME", help="plant faults, or all of them")
+    parser.add_argument(
+        "--shrink", action="store_true", help="remove requests and events while the seed fails"
+    )
+    parser.add_argument(
+        "--until-failure", action="store_true", help="stop after the first seed that fails"
+    )
+    parser.add_argument(
+        "--planted", nargs="*", metavar="NAME", help="plant these defects (default: all)"
+    )
     parser.add_argument("--proxy", help="the folder that contains the package `proxy`")
     choice = parser.parse_args()
     if choice.planted is not None:
@@ -47,9 +55,10 @@ def main() -> int:
 
 
 def _report_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
-    """Report exceptions of `finally` blocks, but not those of coroutines of a killed process.
+    """Report exceptions in `finally` blocks, but not those of a killed process.
 
-    Nothing of them may run after the kill; Python runs the blocks when it frees the coroutines.
+    Python runs the `finally` blocks of its coroutines when it frees them; in a real kill they would
+    not run.
     """
     if f"{unraisable.exc_value}" != "Event loop is closed":
         sys.__unraisablehook__(unraisable)
@@ -111,7 +120,7 @@ def _examine(seed: int, *, is_traced: bool, is_shrunk: bool) -> int:
 
 
 def _plant(names: list[str], seeds: int) -> int:
-    """Plant each fault in a copy of the package; all of them must be found."""
+    """Plant each defect in a copy of `proxy`; return True if a defect was not found."""
     missed = 0
     for name in names:
         fault = FAULTS[name]

@@ -1,7 +1,7 @@
-"""Child processes of Temper: llama-servers that load, crash, hang, and end when they are told to.
+"""Child processes of Temper: llama-servers that load, crash, hang, and end after SIGTERM.
 
-`Children` implements `loop.subprocess_exec`, so that `proxy.processes` runs unchanged. What a start
-does is drawn from the seed.
+`Children` implements `loop.subprocess_exec`, so that `proxy.processes` runs unchanged. The result
+of each start (`Start`) is drawn from the seed.
 """
 
 import asyncio
@@ -22,27 +22,27 @@ from tests.simulation.network import HOST, Network, context_of
 from tests.simulation.scenario import Managed
 from tests.simulation.slots import Caches, SlotEndpoints
 
-# How a start goes; "stubborn" ignores SIGTERM.
+# "stubborn" servers start well, but ignore SIGTERM; "damaged" means that the model file is damaged.
 Start: TypeAlias = Literal["good", "stubborn", "crashes", "hangs", "damaged"]
 
 _STARTS: tuple[Start, ...] = ("good", "stubborn", "crashes", "hangs", "damaged")
 _WEIGHTS = (78, 7, 6, 5, 4)
-_RESTARTABLE = (82, 7, 6, 5, 0)  # a damaged model would end the only server for good
+_RESTARTABLE = (82, 7, 6, 5, 0)  # without "damaged", after which Temper does not restart
 _SLOWEST_LOAD = 3.0  # seconds
 _SLOWEST_END = 0.3
-_NOTICE = 1.0  # seconds in which Temper notices that a model is loaded
-_END = 0.1  # seconds in which a server notices the end of a reply that Temper has read
-_SHORTEST_DELAY = 0.25  # seconds, of a restart
+_NOTICE = 1.0  # seconds after which Temper has noticed that a model is loaded
+_END = 0.1  # seconds after which a server has noticed that Temper has read its reply
+_SHORTEST_DELAY = 0.25  # seconds between a crash and the restart
 _FIRST_PORT = 20_000
 _HANGS = 10.0  # seconds, more than `load_seconds`
-_DAMAGE = "gguf_init_from_file: tensor data is not within the file bounds"  # failures.toml
+_DAMAGE = "gguf_init_from_file: tensor data is not within the file bounds"  # a row of failures.toml
 _LOADING = whole(b'{"error":{"code":503,"message":"Loading model"}}', status="503 Busy")
 _REFUSED = whole(b'{"error":{"code":401,"message":"Invalid API Key"}}', status="401 Unauthorized")
 _SLOTS = whole(b"[]")
 
 
 class _Pipe(asyncio.ReadTransport):
-    """The child's output, which is never paused."""
+    """The standard output of a child; it cannot be paused."""
 
     def pause_reading(self) -> None:
         """Do nothing: the output is short."""
@@ -64,7 +64,7 @@ class Child(asyncio.SubprocessTransport):
         self.protocol, self.name = protocol, name
         self.host, self.parent = f"{name}-{pid}", HOST.get()
         self.start: Start
-        self.is_spared = False  # by events, because Temper would end
+        self.is_spared = False  # no event kills it now, because Temper would exit
         self.work: asyncio.Task[None]
         self._children = children
         self._pid = pid
@@ -91,7 +91,7 @@ class Child(asyncio.SubprocessTransport):
         """Do nothing: the pipes end with the process."""
 
     async def _wait(self) -> int:
-        """Wait for the end, as `asyncio.subprocess.Process` does."""
+        """Wait for the exit; `asyncio.subprocess.Process` calls this."""
         return await asyncio.shield(self._ended)
 
     def say(self, line: str) -> None:
@@ -112,7 +112,7 @@ class Child(asyncio.SubprocessTransport):
 class Children:
     """All child processes of a run.
 
-    `faults` has the times, by the name of the model, in which requests for it may fail.
+    `faults` maps the name of a model to the times (begin, end) in which its requests may fail.
     """
 
     network: Network
@@ -133,7 +133,7 @@ class Children:
     def start(
         self, protocol: asyncio.SubprocessProtocol, command: tuple[str, ...], env: dict[str, str]
     ) -> Child:
-        """Start a llama-server by its command line."""
+        """Start the llama-server with this command line."""
         name = command[command.index("-a") + 1]
         living = [child.name for child in self.living()]
         if name in living:
@@ -157,7 +157,10 @@ class Children:
         return child
 
     def _draw_start(self, child: Child) -> list[Start]:
-        """Draw how a start goes. Temper ends if the first start of its only server fails."""
+        """Draw the result of a start.
+
+        The first server that workers share always starts: otherwise Temper would exit.
+        """
         if not self.managed.is_shared:
             return self.chance.choices(_STARTS, _WEIGHTS)
         child.is_spared = all(other.parent != child.parent for other in self.started[:-1])
@@ -167,18 +170,18 @@ class Children:
         return [child for child in self.living() if child.name == name and not child.is_spared]
 
     def kill(self, pid: int, _number: int = signal.SIGKILL) -> None:
-        """Kill a process; takes the place of `proxy.systems.kill_tree`."""
+        """Kill a process; replaces `proxy.systems.kill_tree`."""
         self.started[pid - _FIRST_PORT].end(-signal.SIGKILL)
 
     def end_orphans(self, parent: str) -> None:
-        """Kill the children of a process that was killed, as `proxy.processes.parent_death`."""
+        """Kill the children of a killed process, as `proxy.processes.parent_death` does."""
         for child in [child for child in self.living() if child.parent == parent]:
             self.note_fault(child.name)
-            self._crashed.pop(child.name)  # a new process of Temper starts it at once
+            self._crashed.pop(child.name)  # the next process of Temper may start it immediately
             child.end(-signal.SIGKILL)
 
     def crash(self, name: str) -> None:
-        """Kill the process of a model, if one is running."""
+        """Kill the llama-server of a model, if it is running."""
         for child in self._victims(name):
             self.occurrences["killed servers"] += 1
             self.note_fault(name)
@@ -189,7 +192,7 @@ class Children:
         child.end(-signal.SIGSEGV)
 
     async def stall(self, name: str, seconds: float) -> None:
-        """Stop the server of a model for a while, if one is running."""
+        """Let the llama-server of a model hang for some seconds, if it is running."""
         for child in self._victims(name):
             self.occurrences["stalled servers"] += 1
             self.note_fault(name, seconds)
@@ -198,10 +201,10 @@ class Children:
             self.network.resume(child.host)
 
     def terminate(self, child: Child) -> None:
-        """Receive SIGTERM; a model must not be stopped while it has running requests."""
+        """Handle SIGTERM, and check that the child has no running requests."""
         self.occurrences["stops"] += 1
         if child.host in self.network.stalled:
-            return  # and until SIGKILL
+            return  # a stalled process ends only with SIGKILL
         if not self.is_closing:
             self.network.call_later(_END, partial(self._check_idle, child, self._playing(child)))
         if child.start != "stubborn":
@@ -209,17 +212,17 @@ class Children:
             self.network.call_later(seconds, partial(child.end, 0))
 
     def _playing(self, child: Child) -> set[int]:
-        """Return the generations of a child."""
+        """Return the numbers of the generations that run in a child."""
         playing = self.engines.open_generations().items()
         return {number for number, host in playing if host == child.host}
 
     def _check_idle(self, child: Child, before: set[int]) -> None:
-        """Check that no generation still plays that did when the child received SIGTERM."""
+        """Check that the generations that ran at the time of SIGTERM (`before`) have ended."""
         if running := before & self._playing(child):
             self.problems[f"{child.name} was stopped with {len(running)} running requests"] += 1
 
     def note_fault(self, name: str, seconds: float = 0.0) -> None:
-        """Note that a server crashes, or does not answer for so many seconds."""
+        """Note that a server crashes (0 seconds), or does not answer for these seconds."""
         if not seconds:
             self._crashed[name] = CLOCK.now
         self.faults.setdefault(name, []).append((CLOCK.now, CLOCK.now + seconds))
@@ -252,7 +255,7 @@ class Children:
 
 
 class _LlamaServer(Engine):
-    """The HTTP API of a child, which requires its key."""
+    """The HTTP API of a child; it requires the API key with which the child was started."""
 
     def __init__(self, engines: Engines, key: str) -> None:
         super().__init__(engines)

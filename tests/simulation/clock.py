@@ -1,7 +1,7 @@
 """Virtual time and seeded randomness for the whole process; import this before `proxy`.
 
 `time.monotonic` and `time.time` return the virtual time. `os.urandom`, on which `secrets` and
-`uuid4` are based, is seeded, so that ids are the same in each run.
+`uuid4` are based, is seeded, so that a seed gives the same ids every time.
 """
 
 import os

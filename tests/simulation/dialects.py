@@ -1,7 +1,7 @@
-"""Requests and responses of the soak in the other API dialects of clients.
+"""Conversion of chat completion requests to other API dialects, and strict response readers.
 
-The readers insist on one well-formed ending: no event after the end or an error, and blocks and
-items that are opened, filled and closed in order.
+A stream must end exactly once: an event after the end, or after an error, is a problem. Blocks and
+items must be opened, filled and closed in order.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,11 +24,11 @@ _REASONS = {"end_turn": "stop", "tool_use": "tool_calls", "max_tokens": "length"
 
 
 class _Malformed(ValueError):
-    """A response that no client has to understand."""
+    """A response that violates the specification of its dialect."""
 
 
 def is_convertible(body: bytes) -> bool:
-    """Return whether a chat completion request has only members that every dialect has."""
+    """Return whether every dialect has all members of a chat completion request."""
     return as_object(json.parse(body)).keys() <= _MEMBERS
 
 
@@ -167,7 +167,7 @@ class _MessageStream:
             _extend(self._blocks[-1], as_object(event["delta"]))
 
     def finish(self) -> None:
-        """Collect the blocks; a client runs no call of a response that did not end with it."""
+        """Collect the blocks; tool calls count only if the stop reason is `tool_use`."""
         is_called = self._seen.reason == "tool_calls"
         for block in self._blocks if is_called else ():
             block["input"] = json.parse(f"{block['partial'] or '{}'}")

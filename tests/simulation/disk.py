@@ -1,9 +1,9 @@
-"""The disk under Temper's files: it fails, is slow, and loses the last writes in a power cut.
+"""The disk with Temper's files: it fails, is slow, and loses the last writes in a power cut.
 
-SQLite writes real files, so a failure is an error of a statement, and a power cut a copy of the
-files whose write-ahead log is cut at any byte. A disk that is read-only fails only what writes. If
-it cannot be flushed, a transaction whose COMMIT fails may have been stored or not. Threads that
-write run in the event loop.
+SQLite writes to real files. A disk failure is simulated as an error of an SQL statement, and a
+power cut as a copy of the files whose write-ahead log ends at a random byte. A read-only disk fails
+only operations that write. If flushing fails, a transaction whose COMMIT fails may be stored or
+not. The threads that write are replaced with callbacks in the event loop.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ DiskState: TypeAlias = Literal["good"] | DiskTrouble
 
 
 class _Problem(NamedTuple):
-    """An error, as SQLite and the system report it."""
+    """A disk error: the code and the text of SQLite, and the `errno` of the system."""
 
     code: int
     text: str
@@ -51,14 +51,17 @@ _PROBLEMS = {
     "disk not flushed": _Problem(sqlite3.SQLITE_IOERR_FSYNC, "disk I/O error", errno.EIO),
 }
 _READS = ("SELECT", "WITH", "PRAGMA quick_check", "PRAGMA app", "PRAGMA user", "BEGIN")
-_USUAL_SECONDS, _SLOW_SECONDS = 0.01, 4.0  # the longest operations
+_USUAL_SECONDS, _SLOW_SECONDS = 0.01, 4.0  # durations of the slowest operation
 _FAILED = 0.7  # share of the operations that fail on a disk with a problem
 _os_open, _os_write, _os_fsync = os.open, os.write, os.fsync
 
 
 @dataclass
 class Disk:
-    """The files of a run: stored responses and a recording, which move at a power cut."""
+    """The files of a run: stored responses and a recording.
+
+    Their paths change with each crash; see `cut_power`.
+    """
 
     folder: Path
     chance: random.Random
@@ -76,12 +79,12 @@ class Disk:
 
     @property
     def caches(self) -> Path:
-        """The folder of the prompt caches, which a power cut leaves as they are."""
+        """The folder of the prompt caches; a power cut does not change them."""
         return self.folder / "caches"
 
     @contextmanager
     def installed(self) -> Generator[None]:
-        """Replace the functions of Python that write, while the block runs."""
+        """Replace the functions that open, read and write files while the block runs."""
         with ExitStack() as stack:
             enter = stack.enter_context
             connect = partial(sqlite3.connect, factory=partial(_Connection, self))
@@ -95,9 +98,9 @@ class Disk:
             yield
 
     def cut_power(self, *, loses: bool) -> None:
-        """Leave the files as a crash of Temper does, or one of the machine, which `loses` data.
+        """Copy the files as they are after a crash; a power cut `loses` the end of the last writes.
 
-        The dead process still has the old files open, so the next one gets copies.
+        The killed process still has the old files open, so the next process gets the copies.
         """
         before = self.responses, self.recording
         self._cuts += 1
@@ -119,7 +122,7 @@ class Disk:
         return self.chance.random() * most
 
     def problem(self, *, writes: bool = True) -> _Problem | None:
-        """Draw whether an operation fails that is no flush."""
+        """Draw whether an operation other than a flush fails."""
         if self.state == "disk not flushed" or (self.state == "disk read-only" and not writes):
             return None
         return self._draw(1.0 if self.state == "disk read-only" else _FAILED)
@@ -137,7 +140,7 @@ class Disk:
     def _cut(self, file: Path) -> None:
         self.occurrences["torn files"] += 1
         size = file.stat().st_size
-        # most of the last write is lost, or all writes
+        # lose up to 9,000 bytes, nothing, or the whole file
         kept = self.chance.choice((size - self.chance.randint(0, min(size, 9000)), size, 0))
         os.truncate(file, kept)
 
@@ -149,7 +152,7 @@ class Disk:
         return _os_open(path, flags, mode, dir_fd=dir_fd)
 
     def _failing(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
-        """Return a function of `os` that fails for the files of Temper if the disk does."""
+        """Wrap a function of `os`, so that it fails for Temper's files while the disk fails."""
         writes = function not in (os.listdir, os.scandir)
 
         def call(*args: _P.args, **options: _P.kwargs) -> _T:
@@ -186,7 +189,7 @@ class _Connection(sqlite3.Connection):
     def __init__(
         self, disk: Disk, path: Path, *, timeout: float, isolation_level: None, factory: object
     ) -> None:
-        del factory  # this class
+        del factory  # always this class
         super().__init__(
             path,
             timeout=timeout,
@@ -214,7 +217,7 @@ class _Connection(sqlite3.Connection):
             return
         if is_commit and disk.chance.random() < 0.5:
             super().execute(sql)
-        # SQLite has rolled back after some errors, and not after others
+        # SQLite rolls back automatically after some errors, but not after others
         if self.in_transaction and disk.chance.random() < 0.5:
             super().execute("ROLLBACK")
         error = sqlite3.OperationalError(problem.text)
@@ -223,7 +226,7 @@ class _Connection(sqlite3.Connection):
 
 
 class _Result(Future[_T]):
-    """The result of a function; waiting for it runs the functions before it."""
+    """The future of a submitted function; `result()` first runs all functions in the queue."""
 
     def __init__(self, thread: "_Thread") -> None:
         super().__init__()
@@ -236,7 +239,7 @@ class _Result(Future[_T]):
 
 
 class _Thread:
-    """A `ThreadPoolExecutor(1)` without a thread: it runs functions in order, in the loop."""
+    """A `ThreadPoolExecutor(1)` without a thread: the event loop runs its functions in order."""
 
     def __init__(self, disk: Disk, _count: int, *, thread_name_prefix: str) -> None:
         self._disk, self._name = disk, thread_name_prefix
@@ -270,5 +273,5 @@ class _Thread:
             self._run_next()
 
     def _run_next(self) -> None:
-        if self._queue:  # otherwise `drain` was faster
+        if self._queue:  # `drain` may have run the function already
             self._queue.popleft()()

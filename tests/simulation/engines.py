@@ -1,4 +1,4 @@
-"""The engines of the soak, which also store the prompts and know which generations play."""
+"""Faulty engines (`benchmarks.faults`) that store prompts and list the running generations."""
 
 import asyncio
 import itertools
@@ -16,12 +16,15 @@ from tests.simulation.network import Endpoint, context_of
 
 
 class Engines:
-    """All engines of a run; `prompts` has the messages of each generation by request number."""
+    """All engines of a run.
+
+    `prompts` maps the number of a request to the messages of each of its generations.
+    """
 
     def __init__(self, seed: int) -> None:
         self.ledger = Ledger()
         self.prompts: defaultdict[int, list[list[JsonObject]]] = defaultdict(list)
-        self.playing: dict[int, Endpoint] = {}  # the connections, by the order of the generations
+        self.playing: dict[int, Endpoint] = {}  # connection of each running generation
         self.numbers = itertools.count()
         self.seed = seed
 
@@ -30,12 +33,12 @@ class Engines:
         await asyncio.get_running_loop().create_task(serving, context=context_of(host))
 
     def open_generations(self) -> dict[int, str]:
-        """Return the hosts of the generations whose connection no side has closed."""
+        """Return the host of each generation whose connection neither side has closed."""
         return {number: side.host for number, side in self.playing.items() if side.is_open}
 
 
 class Engine(FaultyBackend):
-    """One engine, or the API of a managed server."""
+    """An engine that Temper did not start; `children` derives the llama-servers from it."""
 
     def __init__(self, engines: Engines) -> None:
         super().__init__(engines.seed, engines.ledger)

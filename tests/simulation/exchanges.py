@@ -1,4 +1,4 @@
-"""A client's request in any dialect, on a connection that may be half-closed after it."""
+"""Requests of simulated clients in any dialect; the client may half-close its connection."""
 
 import asyncio
 import re
@@ -19,14 +19,15 @@ TEMPER = ("127.0.0.1", 8367)
 URL = f"http://{TEMPER[0]}:{TEMPER[1]}"
 TIMEOUT_SECONDS = 60.0  # far above Temper's own deadlines
 QUEUE_IS_FULL = "The queue is full"
-_WAITED = b": another replica is answering this request"  # a stream has no header then
+# A stream has this comment instead of the header `idempotent-replayed`, which was already sent.
+_WAITED = b": another replica is answering this request"
 _RESPONSE_ID = re.compile(rb'"id":"(resp_[^"]+)"')
 _CLIENTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A finished request; `plan` has the outcomes that are permitted, `response` the bytes."""
+    """A finished request; `plan` has its permitted outcomes, `response` the raw response."""
 
     plan: Plan
     begun: float
@@ -40,7 +41,7 @@ class Exchange:
 
 
 async def exchange(plan: Plan, dialect: Dialect, *, half_closes: bool = False) -> Exchange:
-    """Send a request that is in `dialect`; never raises."""
+    """Send a request, and read its response in `dialect`; errors go to `seen.problem`."""
     begun, seen, response = CLOCK.now, Received(), None
     sending = _send_and_half_close(plan.request) if half_closes else _send(plan.request)
     try:
@@ -56,33 +57,33 @@ async def exchange(plan: Plan, dialect: Dialect, *, half_closes: bool = False) -
 
 
 def in_dialect(plan: Plan, dialect: Dialect) -> Plan:
-    """Convert the request; a response of the Responses API is stored."""
+    """Convert the request to a dialect; the Responses API is asked to store its response."""
     path, body = convert(dialect, plan.request.body)
     if dialect == "responses":
         body = json.dump({**as_object(json.parse(body)), "store": True})
     if dialect != "chat":
-        # only chat completions report a retry that was withheld
+        # only chat completions report that Temper rejected a reply: permit rejected replies here
         answers = (*plan.demand.answers, *plan.demand.withheld)
         plan = replace(plan, demand=replace(plan.demand, answers=answers))
     return replace(plan, request=replace(plan.request, path=path, body=body))
 
 
 def for_model(plan: Plan, model: str) -> Plan:
-    """Send the request to a model, if it is a chat with the usual one."""
+    """Replace the usual model of a chat request with `model`; leave other requests unchanged."""
     try:
         body = json.parse(plan.request.body)
     except ValueError:
         return plan
     if not model or not isinstance(body, dict) or body.get("model") not in NAMES:
         return plan
-    # the other bytes stay, because they may be malformed on purpose
+    # replace only the name: the request may contain malformed bytes on purpose
     before, after = (b'"model":' + json.dump(name) for name in (body["model"], model))
     changed = plan.request.body.replace(before, after).replace(before.replace(b":", b": "), after)
     return replace(plan, request=replace(plan.request, body=changed))
 
 
 def is_replayed(sent: Exchange) -> bool:
-    """Return whether the response is the copy of another one with the same idempotency key."""
+    """Return whether Temper replayed the response of a request with the same idempotency key."""
     if sent.response is None:
         return False
     return "idempotent-replayed" in sent.response.headers or _WAITED in sent.response.content
@@ -102,14 +103,14 @@ def continued(plan: Plan, first: httpx.Response, text: str) -> Plan:
 
 
 def of_another_owner(plan: Plan) -> Plan:
-    """Return the same plan with the key of another client."""
+    """Return the same plan with the API key of another client."""
     name, number = plan.request.headers["authorization"].rsplit("-", 1)
     key = f"{name}-{(int(number) + 1) % _CLIENTS}"
     return replace(plan, request=plan.request.with_header("authorization", key))
 
 
 def _problem_of_advice(response: httpx.Response) -> str:
-    """Check `Retry-After` of a request for which the queue had no room."""
+    """Return the problem of the `Retry-After` header if the queue was full, or an empty string."""
     is_full = response.status_code == 429 and QUEUE_IS_FULL in response.text
     advice = response.headers.get("retry-after", "")
     is_usable = advice.isdecimal() and 1 <= int(advice) <= 60
@@ -117,7 +118,7 @@ def _problem_of_advice(response: httpx.Response) -> str:
 
 
 def open_client() -> httpx.AsyncClient:
-    """Return a client; it does not read the system's certificates, which takes 14 ms."""
+    """Return a client that does not load the certificates of the system: that takes 14 ms."""
     return httpx.AsyncClient(
         base_url=URL,
         trust_env=False,
@@ -132,7 +133,7 @@ async def _send(request: ChatRequest) -> httpx.Response:
 
 
 async def _send_and_half_close(request: ChatRequest) -> httpx.Response:
-    """Shut down the connection's write side after the request, and read until it is closed."""
+    """Send a request, half-close the connection, and read until the server closes it."""
     reader, writer = await asyncio.open_connection(*TEMPER)
     connection = h11.Connection(h11.CLIENT)
     size = f"{len(request.body)}"
@@ -150,7 +151,7 @@ async def _send_and_half_close(request: ChatRequest) -> httpx.Response:
 
 
 def _parse(connection: h11.Connection) -> httpx.Response:
-    """Return the response, without the interim ones with which Temper probes the client."""
+    """Return the final response; Temper also sends interim responses to probe the client."""
     response, content = None, b""
     while not isinstance(event := connection.next_event(), h11.EndOfMessage):
         if isinstance(event, h11.Response):

@@ -1,4 +1,4 @@
-"""What must hold during a run, at a sample of times, and what must hold at its end."""
+"""Checks of the state of Temper and its engines, four times per virtual second."""
 
 import asyncio
 from collections import Counter
@@ -15,16 +15,16 @@ from tests.simulation.scenario import MODELS
 from tests.simulation.temper import Temper
 
 _INTERVAL = 0.25  # seconds between samples
-_END = 0.1  # seconds in which an engine notices the end of a reply that Temper has read
-_LONGEST_WAIT = 1.0  # seconds for which the ticket of a client that has disconnected may wait
+_END = 0.1  # seconds after which an engine has noticed that Temper has read its reply
+_LONGEST_WAIT = 1.0  # seconds after its client disconnected in which a ticket may stay in a queue
 
 
 @dataclass(slots=True)
 class Watch:
     """Samples the state of Temper and of its engines.
 
-    `gone` has the times at which clients disconnected, by request id; `waited` counts the requests
-    that were seen in a queue.
+    `gone` maps a request id to the time at which its client disconnected. `waited` has the numbers
+    of the tickets that were in a queue at the time of a sample.
     """
 
     temper: Temper
@@ -74,17 +74,17 @@ class Watch:
 
 
 def _model_at(host: str) -> str:
-    """Return the model that a host serves."""
+    """Return the name of the model that the engine at a host serves."""
     return next((name for name in MODELS if host.startswith(name)), NAMES[0])
 
 
 def claims_of(service: Service) -> int:
-    """Return the number of requests that hold or wait for a model that Temper loads."""
+    """Return the number of requests that use a managed model or wait until it is loaded."""
     fleet = service.fleet
     return len(fleet._leases) + fleet.swapping.waiting if fleet else 0  # noqa: SLF001 - at rest
 
 
 def loads_of(service: Service) -> list[int]:
-    """Return the number of requests that each engine of a pool is counted to have."""
+    """Return the number of running requests that the pool counts for each engine."""
     backend = service.backend
     return [member.running for member in backend.order("")] if isinstance(backend, Pool) else []

@@ -33,11 +33,13 @@ PROCESS = "process"  # the name of the main task of a process
 _LOOPBACK = "127.0.0.1"
 
 
-_MOST_SPINS = 200_000  # of the loop at one virtual time; the busiest seeds need some thousands
+_MOST_SPINS = (
+    200_000  # iterations without progress of the clock; the busiest seeds need some thousands
+)
 
 
 class NothingLeft(Exception):
-    """The loop waits for an event that cannot happen, or does not stop to work: a task hangs."""
+    """No timer is left to wait for, or the loop runs forever at one virtual time: a task hangs."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -56,10 +58,10 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """An event loop without threads, sockets, processes and waiting.
+    """An event loop that simulates threads, sockets and processes, and never really waits.
 
-    Functions for a thread run in the loop, after a random delay. With `has_threads`, they may wait
-    for the loop.
+    `run_in_executor` runs a function in the loop after a random delay. With `has_threads`, it uses
+    a thread (see `threads`), so that the function may wait for a coroutine.
     """
 
     has_threads = False
@@ -81,7 +83,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._tasks_of: defaultdict[str, WeakSet[asyncio.Task[object]]] = defaultdict(WeakSet)
 
     def kill(self, host: str) -> None:
-        """End a process as SIGKILL does: none of its code runs again, not even a `finally`."""
+        """End a process as SIGKILL does: none of its code runs again, not even `finally` blocks."""
         self._dead.add(host)
         for handle in (*self._ready, *self._scheduled):
             self._hold_if_dead(handle)
@@ -92,19 +94,19 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return {task for host in self._dead for task in self._tasks_of[host]}
 
     async def bury(self) -> None:
-        """Release what killed processes have left in this one, such as their real files."""
+        """Cancel the tasks of killed processes, so that they close their real files."""
         left = self.tasks_of_dead()
         self._dead.clear()
         for callback, args, context in self._held:
             self.call_soon(callback, *args, context=context)
-        # first the tasks that end the others in order
+        # first the main tasks, which end their subtasks in order
         for tasks in ({task for task in left if task.get_name() == PROCESS}, left):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _hold_if_dead(self, handle: asyncio.Handle) -> None:
-        """Hold a call of a process that was killed until `bury`."""
+        """Keep a callback of a killed process from running before `bury`."""
         call = cast("_Call", handle)
         context = call._context  # noqa: SLF001 - as the base class does
         if context.get(HOST, CLIENTS) in self._dead and not handle.cancelled():
@@ -169,11 +171,11 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return handle is not None
 
     def open_descriptor(self) -> int:
-        """Return the number of a descriptor that `wake` makes readable."""
+        """Return a new descriptor number; `wake` makes it readable."""
         return next(self._descriptors)
 
     def wake(self, descriptor: int) -> None:
-        """Make a descriptor readable, once for each call and for a later reader."""
+        """Call the reader of a descriptor once, or the next reader if it has none yet."""
         handle = self._readers.get(descriptor)
         if handle is None:
             self._readable.add(descriptor)

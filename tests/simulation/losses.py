@@ -1,7 +1,7 @@
-"""What Temper must not lose: exchanges of the recording, and responses that it stores.
+"""Checks that Temper does not lose recorded exchanges and stored responses.
 
-Only a fault of the disk, or a killed process, may lose them. After a fault of the disk, the log
-must say that something was lost.
+They may be missing only after a disk fault or the kill of a process. After a disk fault, the log
+must report the loss.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from tests.simulation.temper import Temper
 
 _RECORDING = logging.getLogger("proxy.observability.recording")
 _RESPONSES = logging.getLogger("proxy.state.responses_file")
-_LATEST = 30.0  # seconds after a response in which a slow disk has written its exchange
-_FLUSHED = 5.0  # seconds after a response in which a disk that is not slow has written it
+_LATEST = 30.0  # seconds after a response until which even a slow disk has written its exchange
+_FLUSHED = 5.0  # the same for a disk that is not slow
 
 
 @dataclass(slots=True)
 class Losses:
-    """The exchanges of a run that were answered, and the warnings of the log by logger."""
+    """The successful exchanges of a run, and the number of warnings of each logger."""
 
     scenario: Scenario
     temper: Temper
@@ -39,7 +39,7 @@ class Losses:
 
     @contextlib.contextmanager
     def watched_log(self) -> Iterator[None]:
-        """Count the warnings about files while the block runs."""
+        """Count the warnings about the recording and stored responses while the block runs."""
         for logger in (_RECORDING, _RESPONSES):
             logger.setLevel(logging.WARNING)
             logger.addFilter(self._count)
@@ -64,7 +64,7 @@ class Losses:
         )
 
     def is_lost(self, begun: float, over: float) -> bool:
-        """Return whether a response that was stored between these times may be missing now."""
+        """Return whether a response that was stored between these times may have been lost."""
         has_copy = self.scenario.has_files or self.scenario.has_store
         kills = [kill for kill in self.temper.kills if kill.overlaps(begun, CLOCK.now)]
         return (
@@ -74,19 +74,22 @@ class Losses:
         )
 
     def note_answer(self, number: int, exchange: Exchange) -> None:
-        """Note an exchange that must be recorded; copies and very long responses are not."""
+        """Note an exchange that must be recorded.
+
+        Temper does not record replayed responses, nor responses that exceed the size limit.
+        """
         is_long = exchange.plan.demand.is_endless
         if exchange.is_answered and not is_long and not is_replayed(exchange):
             self._answered.append((number, exchange))
 
     def note_missing_response(self, number: int, begun: float, over: float) -> None:
-        """Check that the log names the reason of a stored response that was not found."""
+        """Check that the log reports the loss of a stored response, unless Temper was killed."""
         is_killed = any(kill.overlaps(begun, over) for kill in self.temper.kills)
         if not is_killed and not self.warnings[_RESPONSES.name]:
             self.problems.append(f"request {number}: a response was lost, and the log has no line")
 
     async def check_responses(self) -> int:
-        """Check at the end of a run that each stored response can be read; return their number."""
+        """Request each stored response at the end of a run; return the number of requests."""
         count = 0
         if not (self.scenario.has_files or self.scenario.has_store):
             return count
@@ -104,7 +107,7 @@ class Losses:
         return count
 
     def check_recording(self) -> int:
-        """Check the recording at the end of a run; return the number of its exchanges."""
+        """Check that the recording has every exchange; return the number of its exchanges."""
         path = self.temper.disk.recording
         if not path.exists():
             return 0

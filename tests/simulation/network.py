@@ -1,14 +1,15 @@
-"""A network in memory: connections are two queues of bytes, delivered in random pieces.
+"""A network in memory: a connection is two queues of bytes, delivered in parts of random size.
 
     client transport  --> _Flow --> server protocol
     client protocol   <-- _Flow <-- server transport
 
-A flow delivers in order, after random delays, and stops while its receiver does not read. As with
-TCP, what was written before a normal close arrives, and then the end of the stream; a close with
-unread input, or a crash, resets the connection: only a part of what was written arrives.
+A flow delivers bytes in order, after random delays, and stops while its receiver does not read. As
+with TCP, all bytes that were written before a normal close arrive, and then the end of the stream.
+A crash, or a close with unread input, resets the connection: only some of the written bytes arrive.
 
-Every endpoint belongs to a process, its `host`. The variable `HOST` names the process whose code
-runs; callbacks of a protocol run in the context in which its connection or listener was made.
+Every endpoint belongs to a simulated process, its `host`. The variable `HOST` names the process
+whose code runs. The callbacks of a protocol run in the context that created its connection or
+listener.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import TypeVarTuple, Unpack
 
-_KERNEL = 64 * 1024  # bytes of a flow that do not count as the writer's buffer
+_KERNEL = 64 * 1024  # bytes in the buffer of the kernel, not in that of the transport
 _HIGH, _LOW = 64 * 1024, 16 * 1024  # default limits of asyncio's write buffer
 _MOST_DELIVERED = 64 * 1024
 _SLOWEST_ACCEPT = 0.8  # seconds
@@ -43,20 +44,20 @@ def context_of(host: str) -> Context:
 
 
 class _Socket:
-    """The part of a socket that servers and clients look at; options have no effect."""
+    """The methods of a socket that uvicorn and httpcore call; most options have no effect."""
 
     def __init__(self, quiet: int, local: Address, peer: Address) -> None:
         self._quiet, self._local, self._peer = quiet, local, peer
         self.is_closed = False
-        self.has_pending_end = False  # the other side has closed, and the program does not read
+        self.has_pending_end = False  # the peer has closed, but the program has not read the end
         self.error = 0
         self.resets_on_close = False
         self.family, self.type, self.proto = socket.AF_INET, socket.SOCK_STREAM, 0
 
     def fileno(self) -> int:
-        """Return a descriptor that never becomes readable, or -1 after the end.
+        """Return a descriptor that never becomes readable, or -1 if the peer has closed.
 
-        -1 counts as readable for httpcore, which then does not use the connection again.
+        httpcore treats -1 as readable, and therefore does not reuse the connection.
         """
         return -1 if self.is_closed or self.has_pending_end else self._quiet
 
@@ -79,7 +80,7 @@ class _Socket:
 
 @dataclass(eq=False)
 class _Flow:
-    """The bytes in one direction."""
+    """The bytes that one side of a connection has sent and the other has not yet received."""
 
     network: "Network"
     receiver: "Endpoint"
@@ -95,7 +96,7 @@ class _Flow:
             self.timer = self.network.call_later(self.network.delay(), self._deliver)
 
     def cut(self) -> None:
-        """Drop all that was not delivered."""
+        """Drop the bytes that were not delivered."""
         self.is_cut = True
         self.queue.clear()
         if self.timer is not None:
@@ -107,8 +108,8 @@ class _Flow:
         receiver = self.receiver
         is_held = receiver.is_paused and not receiver.is_closed
         if self.is_cut or self.network.is_stalled(receiver, self.sender):
-            return  # the end of a stall schedules again
-        if is_held:  # `resume_reading` schedules again
+            return  # `Network.resume` schedules the delivery again
+        if is_held:  # `resume_reading` schedules the delivery again
             receiver.note_pending_end(
                 has_ended=self.has_ended and self.sender.is_closed and not self.queue
             )
@@ -141,13 +142,13 @@ class Endpoint(asyncio.Transport):
         self.number = network.count_endpoint()
         self.network = network
         self.address = local
-        self.context = context.copy()  # one that is not entered
+        self.context = context.copy()  # a copy, because a context cannot be entered twice
         self.host = context.get(HOST, CLIENTS)
         self.protocol: asyncio.BaseProtocol = asyncio.Protocol()
         self.incoming: _Flow
         self.outgoing: _Flow
         self.is_paused = False
-        self.is_closed = False  # the socket; `connection_lost` was or will be called
+        self.is_closed = False  # the socket is closed; `connection_lost` is called or scheduled
         self._is_closing = False
         self._has_read_end = False
         self._has_written_end = False
@@ -155,7 +156,7 @@ class Endpoint(asyncio.Transport):
         self._limits = (_LOW, _HIGH)
         self._socket = _Socket(network.quiet, local, peer)
 
-    # What asyncio's transports offer.
+    # The interface of `asyncio.Transport`.
 
     def get_extra_info(self, name: str, default: object = None) -> object:
         known = {
@@ -198,7 +199,7 @@ class Endpoint(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing or self._has_written_end:
             return
-        if self._socket.error:  # a reset after the end of the input, which nothing watches
+        if self._socket.error:  # see `receive_reset`
             self._lose(ConnectionResetError(errno.ECONNRESET, "reset"))
             return
         self.outgoing.queue += data
@@ -219,7 +220,7 @@ class Endpoint(asyncio.Transport):
         self.outgoing.schedule()
 
     def close(self) -> None:
-        """Close after what was written has been taken over by the kernel."""
+        """Close as soon as the buffer of the transport is empty."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -237,14 +238,14 @@ class Endpoint(asyncio.Transport):
         """True if neither side has closed the connection, even if the other does not know yet."""
         return not self.is_closed and not self.incoming.sender.is_closed
 
-    # What the network does to it.
+    # Called by the network.
 
     def run(self, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts) -> None:
         """Run a callback as the process of this endpoint."""
         self.context.run(callback, *args)
 
     def accept(self, factory: ProtocolFactory) -> None:
-        """Give a connection that the kernel has accepted to its server."""
+        """Pass a connection that the kernel has accepted to the server."""
         if self.is_closed:
             return
         self.protocol, self.is_paused = factory(), False
@@ -309,7 +310,7 @@ class Endpoint(asyncio.Transport):
 
 @dataclass(frozen=True)
 class ListeningSocket:
-    """The part of a listening socket that `proxy.api.server` looks at."""
+    """The methods of a listening socket that `proxy.api.server` calls."""
 
     address: Address
     family: int = socket.AF_INET
@@ -339,10 +340,10 @@ class Listener:
             self._network.listeners[self._address].remove(self)
 
     async def wait_closed(self) -> None:
-        """Return at once: connections live on."""
+        """Return immediately: open connections outlive their listener."""
 
     async def start_serving(self) -> None:
-        """Do nothing: it accepts since it was created."""
+        """Do nothing: a listener accepts from its creation on."""
 
 
 class Network:
@@ -354,15 +355,15 @@ class Network:
         self.chance = chance
         self.quiet, self._held = os.pipe()  # a descriptor for polling that never has data
         self.listeners: dict[Address, list[Listener]] = {}
-        self.context = copy_context()  # of no process
-        self.shared: set[Address] = set()  # sockets that stay open without a listener
+        self.context = copy_context()  # belongs to no process, so that no kill stops it
+        self.shared: set[Address] = set()  # connections wait here while there is no listener
         self.refusing: set[str] = set()
         self.stalled: set[str] = set()
         self.slow: set[str] = set()
         self.endpoints: dict[Endpoint, None] = {}  # ordered, because a set's order is not
         self.trace: list[tuple[float, str, str, int]] = []
         self._count = 0
-        # the character of this seed: fast or slow, in large pieces or byte by byte
+        # a seed has a fast or a slow network, which delivers many or few bytes at once
         self._slowest = chance.choice((0.0002, 0.001, 0.004))
         self._drips = chance.choice((0.0, 0.05, 0.5))
 
@@ -371,7 +372,7 @@ class Network:
         os.close(self._held)
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
-        """Call the kernel's code later, even if the process that runs now has died by then."""
+        """Call a function later, even if the current process has been killed by then."""
         return self.loop.call_later(delay, callback, context=self.context)
 
     def note(self, event: str, endpoint: Endpoint, size: int) -> None:
@@ -383,7 +384,7 @@ class Network:
         return self._count
 
     def count_connections(self, address: Address) -> int:
-        """Return the number of connections that the server at an address has not closed."""
+        """Return the number of connections that the server at this address has open."""
         return sum(endpoint.address == address for endpoint in self.endpoints)
 
     def delay(self) -> float:
@@ -418,7 +419,7 @@ class Network:
         while not (listeners := self._listeners_at(address)):
             if address not in self.shared:
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")
-            await asyncio.sleep(_LOOK_SECONDS)  # in the backlog of a socket
+            await asyncio.sleep(_LOOK_SECONDS)  # the connection waits in the backlog of the socket
         listener = self.chance.choice(listeners) if len(listeners) > 1 else listeners[0]
         source = (source_host, 40_000 + self._count % 20_000)
         client = Endpoint(self, (source, address), copy_context())
@@ -429,7 +430,7 @@ class Network:
             self.endpoints[endpoint] = None
         self.note("open", server, 0)
         if server.host in self.slow:
-            server.is_paused = True  # what the client sends waits in the kernel
+            server.is_paused = True  # the bytes of the client wait in the kernel
             seconds = self.chance.random() * _SLOWEST_ACCEPT
             self.call_later(seconds, lambda: server.run(server.accept, listener.factory))
         else:
@@ -443,7 +444,7 @@ class Network:
         return [listener for listener in listeners if listener.host not in self.refusing]
 
     def crash(self, host: str) -> None:
-        """End the process at a host: its connections are reset, and new ones refused."""
+        """Reset all connections of a host, and refuse new connections to it."""
         self.refusing.add(host)
         for endpoint in [*self.endpoints]:
             if endpoint.host == host:
@@ -460,5 +461,5 @@ class Network:
         self.stalled.discard(host)
         for endpoint in [*self.endpoints]:
             endpoint.incoming.schedule()
-            # to a side that has closed meanwhile, whose kernel answers with a reset
+            # the peer may have closed meanwhile; then its kernel answers with a reset
             endpoint.outgoing.schedule()

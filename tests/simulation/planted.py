@@ -1,6 +1,6 @@
-"""Faults that can be planted in the code, to check that the simulation finds them.
+"""Defects to plant in a copy of `proxy`, to check that the simulation finds them.
 
-    python -m tests.simulation --planted           plants each in turn, and counts the seeds
+    python -m tests.simulation --planted           plants one defect after the other
 
 Each row is a file, the code that is replaced, and its replacement.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """One fault: `old` is in the file exactly once."""
+    """A defect: `new` replaces `old`, which must be in the file exactly once."""
 
     file: str
     old: str

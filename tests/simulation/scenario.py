@@ -1,6 +1,7 @@
-"""What happens in one run, drawn from its seed.
+"""The requests, the events and the settings of one simulated run, drawn from its seed.
 
-A subset of the requests or of the events is a valid scenario, which is how a failure is shrunk.
+A scenario stays valid if requests or events are removed from it. `world.shrink` uses this to find
+the smallest scenario that still fails.
 """
 
 import random
@@ -10,17 +11,19 @@ from typing import Literal, TypeAlias
 from tests.simulation.dialects import Dialect
 
 ENGINES = ("10.0.1.1", "10.0.1.2", "10.0.1.3")
-_SECONDS = 12.0  # in which events begin
-_SPANS = (1.0, 4.0, _SECONDS, _SECONDS)  # in which all requests begin; short ones fill the queue
-_MANAGED = 0.5  # share of the seeds in which Temper starts servers
-_STRETCH = 3.0  # so many times longer is a seed with saved prompt caches
-_WITH_CACHES = 0.5  # of these, the seeds in which their prompt caches are saved
-_WITH_WORKERS = 0.4  # of the others, those with workers
-_WITH_STORE = 0.7  # of those with workers, the seeds in which they share a store
-_WITH_FILES = 0.5  # and in which it has files
-_MANY = 256  # waiting requests: more than a scenario has
+_SECONDS = 12.0  # every event begins in these first (virtual) seconds of a run
+# All requests are sent within one of these numbers of seconds; a short time fills the queue.
+_SPANS = (1.0, 4.0, _SECONDS, _SECONDS)
+# Probabilities that a seed has a feature:
+_MANAGED = 0.5  # Temper starts the llama-servers itself
+_WITH_CACHES = 0.5  # Temper saves their prompt caches (only if it starts the servers)
+_WITH_WORKERS = 0.4  # Temper has several worker processes (only without `_MANAGED`)
+_WITH_STORE = 0.7  # the workers share a Valkey server (only with several workers)
+_WITH_FILES = 0.5  # Temper stores responses and recordings in files (any seed)
+_STRETCH = 3.0  # factor for the times of requests if prompt caches are saved
+_MANY = 256  # `server.max_waiting` that no scenario reaches
 
-MODELS = ("alder", "birch", "cedar")  # models that Temper starts a llama-server for
+MODELS = ("alder", "birch", "cedar")  # Temper starts a llama-server for each of these
 
 DiskTrouble: TypeAlias = Literal[
     "disk fails", "disk full", "disk read-only", "disk not flushed", "disk slow"
@@ -39,9 +42,10 @@ Manner: TypeAlias = Literal["usual", "half-closes", "continues", "repeats"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of the world at `time`; `host` and `seconds` are those of a fault.
+    """An event `time` seconds after the start; a fault lasts for `seconds`.
 
-    For a server of Temper's own, `host` is the name of the model.
+    `host` is the engine that fails: its address, the name of the model for a llama-server that
+    Temper has started, or the number of a worker.
     """
 
     kind: EventKind
@@ -52,12 +56,15 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """The request `number` of the seed, sent at `time` in a dialect, to a managed `model` if any.
+    """A request that a client sends `time` seconds after the start of the run.
 
-    A client that `half-closes` finishes sending before it reads; one that `continues` sends a
-    second request `pause` seconds after the answer, with `previous_response_id`; one that `repeats`
-    sends its request again after `pause` seconds, with the same idempotency key. All apply to
-    suitable requests.
+    `number` selects the request from `benchmarks.faults.mixture.draw`. `model` is a model whose
+    server Temper starts, or empty. The manners of a client, for requests that allow them:
+
+    - `half-closes`: it closes the sending side of its connection before it reads the response.
+    - `continues`: `pause` seconds after the response it sends a second request with
+      `previous_response_id`.
+    - `repeats`: after `pause` seconds it sends the same request with the same idempotency key.
     """
 
     number: int
@@ -70,9 +77,11 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """The models that Temper loads itself: `most_loaded` at once, for `ttl` idle seconds (0: no
-    limit). It saves their prompt caches if `saves_caches`. With several workers there is one
-    model, whose server `is_shared` by them.
+    """The models for which Temper starts llama-servers.
+
+    At most `most_loaded` servers run at once. A server is stopped after `ttl` idle seconds; 0
+    means never. With several workers there is one model, and all workers use its server
+    (`is_shared`).
     """
 
     models: tuple[str, ...] = ()
@@ -84,7 +93,7 @@ class Managed:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A run: its requests and events, and the settings of Temper."""
+    """The requests, the events, and the settings of Temper in one run."""
 
     seed: int
     sendings: tuple[Sending, ...]
@@ -100,15 +109,16 @@ class Scenario:
 
     @property
     def can_be_full(self) -> bool:
+        """True if the queue can be full, so that a request may receive 429."""
         return self.most_waiting < _MANY
 
 
 def scenario_of(seed: int) -> Scenario:
-    """Draw a scenario."""
+    """Return the scenario of a seed; the same seed always gives the same scenario."""
     chance = random.Random(f"scenario/{seed}")
     engines = chance.choice((1, 1, 2, 3))
     count = chance.choice((8, 16, 32))
-    first = 1000 + 1000 * seed  # past the numbers that `draw` reserves for one of each fault
+    first = 1000 + 1000 * seed  # `draw` uses the numbers below 1000 for one request of each fault
     span = chance.choice(_SPANS)
     sendings = [
         Sending(
@@ -147,7 +157,10 @@ def scenario_of(seed: int) -> Scenario:
 
 
 def _with_workers(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Serve with several workers, which are killed and replaced, perhaps with their own server."""
+    """Add two or three workers, and events that kill or replace them.
+
+    In half of these scenarios Temper also starts one llama-server, which all workers use.
+    """
     workers = chance.choice((2, 3))
     kinds: tuple[EventKind, ...] = ("reload", "failing reload")
     model = chance.choice(("", MODELS[0]))
@@ -168,7 +181,7 @@ def _with_workers(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def _with_store(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Let the workers share responses and answers in a store that fails."""
+    """Add a Valkey server with faults, in which the workers share responses."""
     kinds: tuple[StoreTrouble, ...] = ("store reset", "store stall", "store full", "store restart")
     events = [
         Event(chance.choice(kinds), chance.random() * _SECONDS, seconds=chance.random() * 6)
@@ -187,9 +200,9 @@ def _with_store(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def _with_files(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Let Temper store responses and record exchanges, on a disk that may fail, and restart."""
+    """Let Temper store responses and a recording on a disk; add restarts and disk faults."""
     kinds: tuple[EventKind, ...] = ("kill", "kill", "power cut", "disk slow")
-    if scenario.workers == 1:  # workers that cannot start end the server
+    if scenario.workers == 1:  # Temper exits if its workers cannot start
         kinds = (*kinds, "disk fails", "disk full", "disk read-only", "disk not flushed")
     events = [
         Event(chance.choice(kinds), chance.random() * _SECONDS, seconds=chance.random() * 6)
@@ -203,7 +216,7 @@ def _with_files(scenario: Scenario, chance: random.Random) -> Scenario:
 
 
 def _with_models(scenario: Scenario, chance: random.Random) -> Scenario:
-    """Let Temper start the servers of one to three models, which get most of the requests."""
+    """Let Temper start llama-servers for one to three models; most requests go to these models."""
     models = MODELS[: chance.choice((1, 2, 2, 3))]
     sendings = [
         replace(sending, model=chance.choice((*models, *models, "")))

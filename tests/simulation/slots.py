@@ -1,11 +1,11 @@
-"""The slots of the llama-servers: prompt caches that are saved to files and restored from them.
+"""The slots of the llama-servers: their prompt caches are saved to files and restored.
 
     POST /slots/0?action=save {"filename": "9c1f52ab-4711-0.tmp"}
 
-A file names the model and the build that wrote it. Saving and restoring fail as llama-server does:
-an error, a file that is too short although the server reports success, a part of the tokens, no
-reply, a crash. `Caches` checks that no cache is restored by another model or build, or again after
-it has crashed a server.
+A file contains the names of the model and of the llama.cpp build that wrote it. Saving and
+restoring fail as in llama-server: with an error, with a success although the file is truncated or
+only some tokens are restored, without a response, or with a crash. `Caches` checks that a cache is
+never restored by another model or build, nor after it has crashed a server.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ OCCURRENCES = (
 )
 _FOLDER = "--slot-save-path"
 _SILENCE = 10.0  # seconds, more than Temper waits
-_SIZES = (1_000, 400_000)  # bytes; several exceed the limit of all files
+_SIZES = (1_000, 400_000)  # bytes of a file; a few files together exceed `MOST_MB`
 _TOKENS = (20, 4000)
 _OUTCOMES = ("good", "refused", "cut", "silent", "crash")
 _WEIGHTS = {"save": (82, 5, 5, 4, 4), "restore": (60, 10, 10, 8, 12)}
@@ -48,7 +48,7 @@ def settings(folder: Path | None) -> dict[str, object]:
 
 @dataclass(slots=True)
 class Caches:
-    """The saved caches of a run; `folder` is the one that all models share."""
+    """The saved caches of a run; all models share the `folder`."""
 
     folder: Path
     chance: random.Random
@@ -59,14 +59,14 @@ class Caches:
     _builds: dict[str, int] = field(default_factory=dict)
 
     def build_of(self, name: str) -> str:
-        """Draw whether the program was updated before a start."""
+        """Return the build of a model's llama-server; at some starts it is a newer build."""
         is_new = self.chance.random() < 0.1
         self.occurrences["other builds"] += is_new
         self._builds[name] = self._builds.get(name, 1) + is_new
         return f"b{self._builds[name]}"
 
     def vanish(self) -> None:
-        """Remove some files, or the folder, as an operator does who needs the space."""
+        """Delete some files, or the folder, as an operator who needs disk space does."""
         if self.chance.random() < 0.3:
             shutil.rmtree(self.folder, ignore_errors=True)
             return
@@ -75,7 +75,7 @@ class Caches:
                 path.unlink()
 
     def check_size(self) -> None:
-        """Check the size of all files when no server runs."""
+        """Check that all files together do not exceed `prompt_cache.max_mb`."""
         if not self.folder.exists():
             return
         size = sum(path.stat().st_size for path in self.folder.glob("*.slot"))
@@ -90,7 +90,7 @@ class _Slot:
 
 
 class SlotEndpoints:
-    """The endpoints of one server; `crash` ends it."""
+    """The endpoints about slots of one llama-server; `crash` ends that server."""
 
     def __init__(
         self, caches: Caches, name: str, command: tuple[str, ...], crash: Callable[[], None]
@@ -103,13 +103,13 @@ class SlotEndpoints:
         self._tasks = 0
 
     def use(self) -> None:
-        """A slot has the prompt of the next request."""
+        """Put the prompt of a new request into a random slot."""
         self._tasks += 1
         slot = self._caches.chance.choice(self._slots)
         slot.task, slot.tokens = self._tasks, self._caches.chance.randint(*_TOKENS)
 
     async def respond(self, path: str, request: bytes) -> bytes:
-        """Return the response to a request; b"" if another endpoint has to respond."""
+        """Return the response to a request, or b"" if `path` is not about slots."""
         body = request.partition(b"\r\n\r\n")[2]
         document = as_object(json.parse(body)) if body else {}
         match path.partition("?")[0].split("/")[1:]:

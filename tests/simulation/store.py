@@ -1,8 +1,8 @@
-"""A Valkey server that workers share: it is reset, stalls, is full, and restarts without its data.
+"""A Valkey server that workers share: it drops connections, stalls, is full, or loses its data.
 
 It implements the commands that `proxy.state.valkey` sends, in the protocol RESP 2, so the client
-library runs unchanged on the simulated network. `happen` plays the events of a scenario. Without
-the client (extra `state`), seeds with a store are skipped.
+library runs unchanged on the simulated network. `happen` plays the events of a scenario. If the
+client library (extra `state`) is not installed, seeds with a store are skipped.
 
     -> *5 $3 SET $10 temper:abc $2 {} $2 NX $2 PX $5 15000
     <- +OK
@@ -29,8 +29,8 @@ OCCURRENCES = {
 }
 URL = f"valkey://{_HOST}:{_PORT}"
 _CLAIM_MS = round(ClaimTimes().claim * 1000)
-_LATE = 8.0  # seconds in which all replicas notice that the store works again
-_WRITES = frozenset({b"SET", b"PEXPIRE"})  # a full server still deletes
+_LATE = 8.0  # seconds after which all workers have noticed that the store works again
+_WRITES = frozenset({b"SET", b"PEXPIRE"})  # commands that a full server rejects; it still deletes
 _OK, _NOTHING, _QUEUED = b"+OK\r\n", b"$-1\r\n", b"+QUEUED\r\n"
 _FULL = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 
@@ -44,7 +44,7 @@ class _Entry:
 
 @dataclass(eq=False)
 class Store:
-    """The server; `troubles` has the times in which commands may fail or data was lost."""
+    """The server; `troubles` has the times (begin, end) in which commands or data may be lost."""
 
     network: Network
     is_full: bool = False
@@ -81,11 +81,11 @@ class Store:
         self.troubles[trouble] = (self.troubles[trouble][0], CLOCK.now)
 
     def has_trouble(self, begun: float, over: float) -> bool:
-        """Return whether the replicas may have been without the store between these times."""
+        """Return whether a worker may have been unable to use the store between these times."""
         return any(begin <= over and begun <= end + _LATE for begin, end in self.troubles)
 
     def held_claims(self) -> int:
-        """Return the number of claims that have not expired."""
+        """Return the number of claims to idempotency keys that have not expired."""
         return sum(
             entry.milliseconds == _CLAIM_MS and entry.until > CLOCK.now
             for entry in self._entries.values()
@@ -119,12 +119,12 @@ class Store:
         return has_name
 
     def version(self, name: bytes) -> tuple[int, bool]:
-        """Return what changes with the value of a name, also when it expires."""
+        """Return a value that changes when the entry is changed, removed or expires (`WATCH`)."""
         return self._changes[name], self.find(name) is not None
 
 
 class _Session:
-    """The state of one connection: names that it watches, and its transaction."""
+    """The state of one connection: the names it watches, and the commands of its transaction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Temper in the simulation: `proxy.api.server` on the simulated network, with its processes."""
+"""Starts, reloads, kills and stops `proxy.api.server` on the simulated network."""
 
 import asyncio
 import contextlib
@@ -27,12 +27,12 @@ from tests.simulation.loop import PROCESS, SimulatedLoop
 from tests.simulation.network import HOST, ListeningSocket, context_of
 from tests.simulation.workers import Spawning
 
-_PID = 4711  # a part of names of files, whose length must not vary
-GRACE = 5.0  # seconds in which workers that are replaced finish their requests
+_PID = 4711  # constant, because it is part of file names, whose length must not vary
+GRACE = 5.0  # seconds that a replaced worker has to finish its requests
 _LONGEST = server.retirement_seconds(GRACE)
-_SOON, _LATE = 0.1, 3.0  # seconds in which a request that exceeds them ends
-_TRANSIT = 0.05  # seconds in which a reset arrives
-_KEEP_ALIVE = 5  # seconds; shorter than the last check of a run waits
+_SOON, _LATE = 0.1, 3.0  # a longer request is canceled this much before or after the limit
+_TRANSIT = 0.05  # seconds until a connection reset has arrived
+_KEEP_ALIVE = 5  # less than the last check of a run waits
 
 
 class _Options(TypedDict):
@@ -43,7 +43,7 @@ class _Options(TypedDict):
 
 @dataclass
 class Kill:
-    """The time from a crash to the end of the restart; one of the machine `loses` data."""
+    """The time from a kill to the end of the restart; `loses` is True for a power cut."""
 
     begin: float
     end: float = math.inf
@@ -55,7 +55,7 @@ class Kill:
 
 @dataclass
 class Temper:
-    """The process of Temper, and when it was killed."""
+    """The main process of Temper, and the times at which it was killed."""
 
     loop: SimulatedLoop
     disk: Disk
@@ -74,7 +74,7 @@ class Temper:
 
     @property
     def apps(self) -> list[OpenedApp]:
-        """The applications of all processes that run."""
+        """The applications of all running workers, or of the only process."""
         hosts = [worker.host for worker in self.spawning.living.values()] or [self._host]
         return [self._apps[host] for host in hosts if host in self._apps]
 
@@ -98,7 +98,7 @@ class Temper:
             yield
 
     async def start(self) -> None:
-        """Start Temper, again while its disk fails, and wait until it accepts clients."""
+        """Start Temper, and wait until it accepts clients; retry while its disk fails."""
         while True:
             try:
                 await self._start()
@@ -126,28 +126,28 @@ class Temper:
             self._work.result()
 
     def hang_up(self, *, fails: bool = False) -> None:
-        """Make Temper read its configuration again, which replaces all workers.
+        """Send SIGHUP: Temper reloads its configuration and replaces all workers.
 
-        It `fails` if no worker starts with this configuration.
+        With `fails`, no worker can start with the new configuration.
         """
         if self.is_running:
             self.is_failing = fails
             self.loop.signal(self._host, signal.SIGHUP)
 
     def is_canceled(self, begun: float, over: float) -> bool:
-        """Return whether a request may have ended because its worker retired too long ago."""
+        """Return whether a request may have ended because its worker had no time left to retire."""
         return any(
             begun <= retired and _LONGEST - _SOON <= over - retired <= _LONGEST + _LATE
             for retired in self.spawning.retirements
         )
 
     def kill_worker(self, ordinal: int) -> None:
-        """Kill a worker, if it runs; only requests that are on their way may notice it."""
+        """Kill a worker, if it is running; this may break only the requests at that moment."""
         if self.spawning.kill(ordinal):
             self.kills.append(Kill(CLOCK.now, CLOCK.now + _TRANSIT))
 
     async def crash(self, seconds: float, *, loses: bool) -> None:
-        """Kill Temper, or cut the power of its machine, which `loses` data; then start it again."""
+        """Kill Temper, and start it again after `seconds`; a power cut `loses` data."""
         if not self.is_running:
             return
         self.is_running = False
@@ -162,7 +162,7 @@ class Temper:
         self.kills[-1].end = CLOCK.now
 
     async def stop(self) -> None:
-        """End Temper as an operator does."""
+        """Send SIGTERM, and wait until Temper has ended."""
         assert self._work is not None
         self.is_running = False
         self.loop.children.is_closing = True
@@ -170,7 +170,7 @@ class Temper:
         await self._work
 
     @contextlib.asynccontextmanager
-    async def _open_app(  # the arguments of `open_app`
+    async def _open_app(  # takes the arguments of `open_app`
         self, settings: Settings, on_stage: StageListener, **options: Unpack[_Options]
     ) -> AsyncGenerator[OpenedApp]:
         async with open_app(settings, on_stage, **options) as opened:
@@ -186,7 +186,7 @@ class Temper:
 
     @contextlib.contextmanager
     def _share_folder(self) -> Iterator[str]:
-        """Yield a folder for the board of workers; metrics stay in each of them."""
+        """Yield a folder for the board of the workers; each worker has its own metrics."""
         folder = self.disk.folder / self._host
         folder.mkdir()
         yield f"{folder}"

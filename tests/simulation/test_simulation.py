@@ -1,4 +1,4 @@
-"""A few seeds of the simulation; `.ci/run` runs 200."""
+"""Run 60 seeds of the simulation; `.ci/run` runs 200 seeds."""
 
 import subprocess
 import sys
@@ -12,12 +12,12 @@ _ROOT = Path(__file__).parent.parent.parent
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run in a process, because the simulation replaces the clocks of its process."""
+    """Run the simulation in a separate process, because it replaces the clocks of Python."""
     command = [sys.executable, "-m", "tests.simulation", *arguments]
     return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
 
 
-def test_every_request_of_a_seed_ends_once_and_everything_occurs() -> None:
+def test_60_seeds_pass_all_checks_and_every_kind_of_event_occurs() -> None:
     ended = simulate("--seeds", "60")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     heading, *rows, total = ended.stdout.splitlines()
@@ -27,7 +27,7 @@ def test_every_request_of_a_seed_ends_once_and_everything_occurs() -> None:
     assert [row for row in rows if row.split()[-1] == "0"] == []
 
 
-def test_a_seed_has_the_same_trace_in_every_process() -> None:
+def test_two_processes_with_the_same_seed_print_the_same_trace() -> None:
     first, again = simulate("--seed", "3"), simulate("--seed", "3")
     assert first.returncode == again.returncode == 0, first.stdout + first.stderr
     assert first.stdout == again.stdout
@@ -35,6 +35,6 @@ def test_a_seed_has_the_same_trace_in_every_process() -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_planted_faults_match_the_code(name: str) -> None:
+def test_the_code_that_a_planted_defect_replaces_exists_exactly_once(name: str) -> None:
     fault = FAULTS[name]
     assert (_ROOT / fault.file).read_text("utf-8").count(fault.old) == 1

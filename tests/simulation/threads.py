@@ -1,10 +1,10 @@
-"""Threads that wait for the event loop: only one of the loop and its threads runs at a time.
+"""Threads that take turns with the event loop: at any time, only one of them runs.
 
-Functions that never wait run in the loop (`loop.run_in_executor`). The reading functions of
-`proxy.state.shared_responses` wait for coroutines, so each runs in a thread. The loop stands still
-until the function ends, or calls `Future.result`; then the thread stands still until that future is
-done, or the virtual time of its timeout has come. So the order of all events depends on the seed
-only.
+`loop.run_in_executor` runs most functions in the loop. The functions of
+`proxy.state.shared_responses` that read wait for coroutines, so each needs a thread. The loop is
+blocked until the function returns or calls `Future.result`. Then the thread is blocked until that
+future is done, or until the virtual time of its timeout. So the order of all events depends only on
+the seed.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _result = Future.result
 
 
 class _Thread(threading.Thread):
-    """Runs `work` in turns with the loop."""
+    """Runs `work`; while it runs, the loop is blocked."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
         super().__init__(daemon=True)
@@ -36,12 +36,12 @@ class _Thread(threading.Thread):
         self._is_over.release()
 
     def resume(self) -> None:
-        """Let the thread run until it waits or ends; called in the loop."""
+        """Let the thread run until it waits or ends. The loop calls this."""
         self._turn.release()
         self._is_over.acquire()
 
     def wait_for(self, future: Future[_T], timeout: float | None) -> None:
-        """Let the loop run until a future is done; called in the thread."""
+        """Let the loop run until a future is done. The thread calls this."""
         self._waits += 1
         number = self._waits
 
@@ -88,7 +88,7 @@ def run_in_thread(
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Let threads give their turn to the loop when they wait for a future."""
+    """Patch `Future.result`, so that the loop can run while a thread waits for a future."""
 
     def result(future: Future[_T], timeout: float | None = None) -> _T:
         thread = threading.current_thread()

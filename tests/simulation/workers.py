@@ -1,8 +1,8 @@
 """The workers of `temper serve --workers`, as processes of the simulation.
 
-`Spawning` takes the place of a context of `multiprocessing`, so that `proxy.api.workers` runs
-unchanged: a worker runs in the same event loop as a process of its own, which can be killed. With
-some settings a worker does not start.
+`Spawning` replaces a context of `multiprocessing`, so that `proxy.api.workers` runs unchanged. All
+workers run in the same event loop, but each is a separate simulated process, which can be killed.
+With `server.body_seconds` of `UNUSABLE_SECONDS`, a worker does not start.
 """
 
 import asyncio
@@ -23,14 +23,17 @@ from tests.simulation.clock import CLOCK
 from tests.simulation.loop import PROCESS, SimulatedLoop
 from tests.simulation.network import HOST, context_of
 
-UNUSABLE_SECONDS = 2.5  # of `server.body_seconds`, with which no worker starts
+UNUSABLE_SECONDS = 2.5  # a value of `server.body_seconds` with which no worker starts
 _SLOWEST_START = 1.0  # seconds
 _FIRST_PID = 50_000
 
 
 @dataclass(eq=False)
 class _Link:
-    """One end of a pipe between a worker and its parent; `on_send` sees its messages."""
+    """One end of a pipe between a worker and its parent.
+
+    `on_send` is called with each message that this end sends.
+    """
 
     loop: SimulatedLoop
     descriptor: int
@@ -54,7 +57,7 @@ class _Link:
             raise BrokenPipeError
         self.on_send(message)
         self.other.messages.append(message)
-        if len(self.other.messages) == 1:  # otherwise `recv` wakes the reader again
+        if len(self.other.messages) == 1:  # for later messages, `recv` wakes the reader
             self.loop.wake(self.other.descriptor)
 
     def recv(self) -> object:
@@ -66,23 +69,26 @@ class _Link:
         return message
 
     def close(self) -> None:
-        """Do nothing: nothing reads it any more."""
+        """Do nothing: no process reads from a closed pipe."""
 
     def end(self) -> None:
-        """The process at the other end has died."""
+        """Report the end of the pipe to this reader, because the other process has died."""
         self.has_ended = True
         if not self.messages:
             self.loop.wake(self.descriptor)
 
 
 class Worker:
-    """A `multiprocessing.Process`; `ordinal` is its number among the workers."""
+    """A simulated `multiprocessing.Process`.
+
+    `ordinal` is the number of the worker (1 for the first); its replacement has the same ordinal.
+    """
 
     def __init__(
         self, spawning: "Spawning", arguments: tuple[Settings, object, _Link, WorkerIdentity]
     ) -> None:
         self.settings, sockets, self._link, identity = arguments
-        # not `_run_worker`, which makes an event loop
+        # not `_run_worker`, which would create a second event loop
         self._serving = partial(
             workers._serve_until_orphaned,  # noqa: SLF001
             self.settings,
@@ -104,7 +110,7 @@ class Worker:
         self._work: asyncio.Task[None]
 
     def __hash__(self) -> int:
-        return self.number  # the order in a set must not depend on the memory
+        return self.number  # otherwise the order in a set would depend on memory addresses
 
     def start(self) -> None:
         loop = self._spawning.loop
@@ -155,9 +161,9 @@ class Worker:
 
 @dataclass
 class Spawning:
-    """A context of `multiprocessing`.
+    """A simulated context of `multiprocessing`.
 
-    `living` has the workers by their numbers, `retirements` the times at which one was replaced.
+    `living` maps numbers to running workers; `retirements` has the times of replacements.
     """
 
     loop: SimulatedLoop
@@ -168,12 +174,12 @@ class Spawning:
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def kill_all(self) -> None:
-        """Kill the workers of a parent that was killed."""
+        """Kill all workers, because their parent was killed."""
         for worker in [*self.living.values()]:
             worker.kill()
 
     def note_start(self, worker: Worker) -> None:
-        """Check that there is at most one additional worker."""
+        """Check that at most one worker runs in addition to the configured number."""
         self.living[worker.number] = worker
         self._started.append(worker)
         most = worker.settings.server.workers + 1
@@ -181,7 +187,7 @@ class Spawning:
             self.loop.children.problems[f"{len(self.living)} workers, at most {most}"] += 1
 
     def note_retirement(self, worker: Worker) -> None:
-        """Check that another worker became ready before this one has to retire."""
+        """Check that the replacement of a worker was ready before the worker had to retire."""
         self.retirements.append(CLOCK.now)
         later = [other for other in self._started if other.number > worker.number]
         if not any(other.is_ready and other.ordinal == worker.ordinal for other in later):
@@ -198,7 +204,7 @@ class Spawning:
         }
 
     def kill(self, ordinal: int) -> bool:
-        """Kill a worker of this ordinal, if one runs."""
+        """Kill a running worker with this ordinal; return False if there is none."""
         workers = [worker for worker in self.living.values() if worker.ordinal == ordinal]
         if workers:
             self.loop.network.chance.choice(workers).kill()
@@ -219,4 +225,4 @@ class Spawning:
         return Worker(self, args)
 
     def parent_process(self) -> None:
-        """Return None, as in a process that was not spawned: a dead parent takes all with it."""
+        """Return None, as in a process without a parent: workers do not watch their parent."""

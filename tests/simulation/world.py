@@ -1,4 +1,4 @@
-"""One seed: Temper, its engines and its clients in the simulated network, and what must hold."""
+"""Run one scenario: start Temper, engines and clients, and check every response and the end."""
 
 import asyncio
 import contextlib
@@ -57,25 +57,25 @@ _RUNS = itertools.count()
 _RUNS_BETWEEN_COLLECTIONS = 100
 _NOWHERE = "http://10.0.2.1:8080"
 _KEYS = Path(__file__).with_name("keys.txt")
-_MODEL_FILE = Path(__file__).with_name("model.gguf")  # without metadata
+_MODEL_FILE = Path(__file__).with_name("model.gguf")  # an empty file
 _SECRET = "the-workers-share-it"
 _TIME_LIMITS = TimeLimits(answer=TIMEOUT_SECONDS, stall=2.0)
-_DEADLINE = 10.0  # of a response, in seconds
-_LONGEST_RUN = 600.0  # seconds; most take a tenth of it
+_DEADLINE = 10.0  # `backend.deadline_seconds`
+_LONGEST_RUN = 600.0  # virtual seconds; most runs take a tenth of it
 _SETTLE_SECONDS = 30.0
-_LONGEST_OUTLIVING = 1.0  # seconds that a generation may outlive its client
+_LONGEST_OUTLIVING = 1.0  # seconds that a generation may run after its client disconnected
 _LOAD_WAIT = 5
 _LOAD_SECONDS = 6  # more than a good start of a managed server takes
-_LATE_OF_SERVERS = 40.0  # the same for a managed server, which is restarted with a growing delay
-_LATE = 16.0  # seconds after the end of a fault in which its consequences are permitted
+_LATE = 16.0  # seconds after the end of a fault in which requests may still fail
+_LATE_OF_SERVERS = 40.0  # the same for managed servers: the delay of their restarts grows
 _UNAVAILABLE = frozenset({502, 503, 504})
 
-_LOGGER = logging.getLogger("proxy")  # not the root, whose handlers a reload replaces
+_LOGGER = logging.getLogger("proxy")  # not the root logger: a reload replaces its handlers
 _POOL = logging.getLogger("proxy.backends.pool")
 _SUPERVISOR = logging.getLogger("proxy.processes.supervisor")
 _WORKERS = logging.getLogger("proxy.api.workers")
 
-# a stored response belongs to its owner
+# demands of a request for the stored response of another owner
 _NOT_FOUND = Demand(failures=frozenset({400}), attempts=0)
 _NOT_FOUND_OR_NO_STORE = Demand(failures=frozenset({400, 503}), attempts=0)
 
@@ -126,7 +126,7 @@ if store.HAS_CLIENT:
 
 @dataclass(slots=True)
 class Verdict:
-    """What went wrong, and how often each of `OCCURRENCES` did; `trace` has all events."""
+    """The problems of a run, the count of each of `OCCURRENCES`, and the network events."""
 
     problems: list[str] = field(default_factory=list)
     trace: list[tuple[float, str, str, int]] = field(default_factory=list)
@@ -136,7 +136,7 @@ class Verdict:
 
 
 def simulate(scenario: Scenario) -> Verdict:
-    """Run a scenario to its end; one that needs a missing library is skipped."""
+    """Run a scenario; skip it if it needs a library that is not installed."""
     if scenario.has_store and not store.HAS_CLIENT:
         return Verdict(is_skipped=True)
     CLOCK.restart(scenario.seed)
@@ -169,9 +169,9 @@ def simulate(scenario: Scenario) -> Verdict:
 
 
 def _collect_garbage() -> None:
-    """Collect the garbage of the previous run; most collections skip all older objects."""
+    """Collect the garbage of the previous run; only every hundredth call visits all objects."""
     if next(_RUNS) % _RUNS_BETWEEN_COLLECTIONS == 0:
-        gc.unfreeze()  # caches of FastAPI hold some applications of earlier runs for a while
+        gc.unfreeze()  # caches of FastAPI keep some applications of earlier runs
     gc.collect()
     gc.freeze()
 
@@ -197,7 +197,7 @@ def _watched_log(verdict: Verdict) -> Iterator[None]:
 
 
 class _ErrorLog(logging.Handler):
-    """Collects internal errors from the log; counts failovers and servers that stay down."""
+    """Reports errors in the log as problems; counts failovers and abandoned restarts."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(logging.ERROR)
@@ -230,7 +230,7 @@ def _settings(
     }
     if is_reloaded:
         models["another"] = {"url": _NOWHERE}
-    has_workers = scenario.workers > 1  # which allows one model
+    has_workers = scenario.workers > 1  # several workers allow only one model
     is_shared = scenario.managed.is_shared
     return Settings.model_validate(
         {
@@ -280,7 +280,7 @@ def _managed(scenario: Scenario) -> dict[str, object]:
     """Return the settings of a model for which Temper starts a llama-server."""
     return {
         "path": _MODEL_FILE,
-        "server": sys.executable,  # any program: the loop starts none
+        "server": sys.executable,  # any existing program: the simulated loop does not run it
         "parallel_requests": scenario.slots,
         "load_seconds": _LOAD_SECONDS,
         "ttl_seconds": scenario.managed.ttl,
@@ -288,7 +288,7 @@ def _managed(scenario: Scenario) -> dict[str, object]:
 
 
 async def _run(scenario: Scenario, loop: SimulatedLoop, verdict: Verdict) -> None:
-    """Start Temper and its engines, run the scenario, and end everything again."""
+    """Start Temper and its engines, run the scenario, and stop all processes."""
     engines = Engines(scenario.seed)
     for host in ENGINES[: scenario.engines]:
         await engines.start(host, _ENGINE_PORT)
@@ -337,7 +337,7 @@ async def _end_everything(loop: SimulatedLoop, verdict: Verdict) -> None:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
     problems = [*verdict.problems]
-    logging.disable(logging.CRITICAL)  # killed processes fail in many ways
+    logging.disable(logging.CRITICAL)  # the tasks of killed processes log errors when they end
     await loop.bury()
     logging.disable(logging.NOTSET)
     verdict.problems[:] = problems
@@ -345,7 +345,11 @@ async def _end_everything(loop: SimulatedLoop, verdict: Verdict) -> None:
 
 @dataclass(slots=True)
 class _World:
-    """A run in progress; `faults` are the times in which an engine was down or silent."""
+    """A run in progress.
+
+    `faults` has the times (begin, end) in which an engine was down or sent nothing. `chats` counts
+    the chat requests, `perhaps` the repeated requests that Temper may have received as new ones.
+    """
 
     scenario: Scenario
     loop: SimulatedLoop
@@ -357,7 +361,7 @@ class _World:
     store: Store
     faults: list[tuple[float, float]] = field(init=False)
     chats: int = 0
-    perhaps: int = 0  # repeated requests that may have arrived after the failure of the first
+    perhaps: int = 0
 
     def __post_init__(self) -> None:
         self.faults = [
@@ -384,7 +388,7 @@ class _World:
         self.verdict.occurrences["replaced workers"] += len(self.temper.spawning.retirements)
 
     def _is_served(self, sending: Sending) -> bool:
-        """Return whether the request is meaningful: workers have one model, with any name."""
+        """Return whether Temper serves the model: with workers there is one, under any of NAMES."""
         _, plan = draw(self.scenario.seed, sending.number)
         names = (f'"{name}"'.encode() for name in NAMES)
         return self.scenario.workers == 1 or any(name in plan.request.body for name in names)
@@ -460,7 +464,7 @@ class _World:
             self._note(sending, f"a generation outlived its client by {outlived:.2f} s")
 
     async def _exchange(self, clients: Clients, sending: Sending, plan: Plan) -> list[Exchange]:
-        """Send a request, and those that belong to it; return them with their responses."""
+        """Send a request and the requests that its manner adds; return all finished exchanges."""
         self.chats += plan.request.is_chat
         can_continue = _can_continue(plan) and self._has_store
         if can_continue and sending.manner == "continues":
@@ -473,26 +477,26 @@ class _World:
             self.verdict.occurrences["half-closed"] += half_closes
             plan = in_dialect(plan, sending.dialect)
             return [await exchange(plan, sending.dialect, half_closes=half_closes)]
-        # workers without a store do not share idempotency keys; with one, see `_repeat`
-        has_one = self.scenario.workers == 1
-        if plan.manner is Manner.SENDS_TWICE and not self.scenario.can_be_full and has_one:
+        # without a store, workers do not share idempotency keys; with a store, see `_repeat`
+        has_one_process = self.scenario.workers == 1
+        if plan.manner is Manner.SENDS_TWICE and not self.scenario.can_be_full and has_one_process:
             both = await asyncio.gather(
                 self._send_chat(clients, sending, plan),
                 self._send_same_key(sending, of_another_owner(plan)),
             )
             return [*both]
-        if plan.manner is Manner.SENDS_TWICE:  # the first may be refused before the second arrives
+        if plan.manner is Manner.SENDS_TWICE:  # one may be refused before the other arrives
             plan = replace(plan, manner=Manner.STAYS)
         return [await self._send_chat(clients, sending, plan)]
 
     @property
     def _has_store(self) -> bool:
-        """True if responses are stored; several workers need a file."""
+        """True if a stored response can be read later: by one process, or from a shared store."""
         scenario = self.scenario
         return scenario.workers == 1 or scenario.has_files or scenario.has_store
 
     async def _send_chat(self, clients: Clients, sending: Sending, plan: Plan) -> Exchange:
-        """Send a request as in the soak, with its manners."""
+        """Send a request with the clients of `benchmarks.faults`, which know its manner."""
         begun = CLOCK.now
         sent = await clients.send(sending.number, plan)
         if sent.received.is_disconnected:
@@ -501,7 +505,7 @@ class _World:
         return Exchange(plan, begun, sent.over, sent.received)
 
     async def _repeat(self, sending: Sending, plan: Plan) -> list[Exchange]:
-        """Send a request twice with an idempotency key, and once with the key of another owner."""
+        """Send a request three times with one idempotency key, once as another owner."""
         number = sending.number
         plan = replace(plan, request=plan.request.with_header("idempotency-key", f"key-{number}"))
 
@@ -530,11 +534,11 @@ class _World:
         return [first, again, stranger]
 
     def _is_unshared(self, begun: float, over: float) -> bool:
-        """Return whether workers may not have shared what they stored between these times."""
+        """Return whether the workers may have been unable to share responses in this time."""
         return self.store.has_trouble(begun, over) or self._is_killed(begun, over)
 
     async def _send_same_key(self, sending: Sending, plan: Plan) -> Exchange:
-        """Send a request of another owner with an idempotency key that is in use."""
+        """Send a request of another owner, whose idempotency key is in use by the first owner."""
         self.chats += 1
         self.verdict.occurrences["keys of another owner"] += 1
         sent = await exchange(plan, "chat")
@@ -543,7 +547,7 @@ class _World:
         return sent
 
     async def _converse(self, sending: Sending, plan: Plan) -> list[Exchange]:
-        """Continue a response after a reload, with the key of another owner and with its own."""
+        """Continue a response after a reload, first as another owner, then as its owner."""
         prompts = self.engines.prompts[sending.number]
         first = await exchange(plan, "responses")
         if not first.is_answered or first.response is None:
@@ -563,7 +567,7 @@ class _World:
         count = len(prompts)
         second = await exchange(again, "responses")
         if self.losses.is_lost(first.begun, second.over):
-            # without the store, a response may exist that this worker cannot read: 503
+            # 503: the response may exist, but this worker cannot reach the store
             failures = again.demand.failures | ({400, 503} if self.scenario.has_store else {400})
             demand = replace(again.demand, failures=failures)
             second = replace(second, plan=replace(again, demand=demand))
@@ -579,7 +583,7 @@ class _World:
         return [first, stranger, second]
 
     def _judge(self, sending: Sending, exchange: Exchange) -> int:
-        """Check the outcome of a request; return the number of generations that were due."""
+        """Check the outcome of a request; return its largest permitted number of generations."""
         plan, seen = exchange.plan, exchange.seen
         if seen.kind in _KINDS:
             self.verdict.occurrences[_KINDS[seen.kind]] += 1
@@ -615,51 +619,51 @@ class _World:
         return any(begin <= over and begun <= end + margin for begin, end in faults)
 
     def _is_killed(self, begun: float, over: float) -> bool:
-        """Return whether Temper was down at a time between these."""
+        """Return whether Temper was down at any time between `begun` and `over`."""
         return any(kill.overlaps(begun, over) for kill in self.temper.kills)
 
     def _permitted(self, sending: Sending, exchange: Exchange) -> Demand:
-        """Add the outcomes that the faults of engines and the queue permit."""
+        """Return the permitted outcomes, including errors that faults or a full queue explain."""
         demand, engines = exchange.plan.demand, self.scenario.engines
         fault, _ = draw(self.scenario.seed, sending.number)
         if fault.name.startswith("backend: disconnects"):
-            # a reset may overtake all data: on a reused connection the request is sent again
+            # a reset may arrive before any data; on a reused connection Temper then sends again
             demand = replace(demand, attempts=demand.attempts + 1)
         if self.scenario.can_be_full:
             demand = replace(demand, failures=demand.failures | {429})
-        if sending.model and 502 in demand.failures:  # a managed server may be about to restart
+        if sending.model and 502 in demand.failures:  # a managed server may be restarting
             demand = replace(demand, failures=demand.failures | {503})
         if (
             engines > 1 and not sending.model
         ):  # before its first byte, a failed generation is sent to the next engine
-            # after it, a response that is not streamed is generated once more
+            # after its first byte, a response that is not streamed is generated once more
             demand = replace(demand, attempts=demand.attempts * engines + 1)
-            # engines that fail are not used for a while, which ends as if they were down
+            # engines that failed are not used for some time, as if they were down
             demand = _or_unavailable(demand)
         if self._is_faulty(sending, exchange.begun, exchange.over):
             demand = _or_unavailable(replace(demand, attempts=demand.attempts + 2))
         if self.temper.is_canceled(exchange.begun, exchange.over):
             demand = _or_unavailable(demand)
-        if exchange.over - exchange.begun >= _DEADLINE:  # most of it in the queue
+        if exchange.over - exchange.begun >= _DEADLINE:  # it may have waited in the queue
             demand = _or_cut_off(demand, exchange.seen)
         return demand
 
     def _is_cut_late(self, plan: Plan, demand: Demand, seen: Received) -> bool:
-        """Return whether a slow response that had begun with spaces ended with its connection.
+        """Return whether an error closed the connection of a slow response.
 
-        The status of a response that is not streamed is sent before its end if it takes long, so
-        a later error can only close the connection (docs/guides/troubleshooting.md).
+        If a response that is not streamed takes long, Temper sends the status and spaces first. A
+        later error can then only close the connection (docs/guides/troubleshooting.md).
         """
         is_broken = seen.problem.startswith("the connection broke")
         return is_broken and bool(demand.failures) and b'"stream":false' in plan.request.body
 
     async def _check_rest(self) -> None:
-        """Wait until all is idle; nothing may be left open or counted twice."""
+        """Wait until Temper is idle, and check that all counts of open objects are 0."""
         delay = LONGEST_DELAY if self.scenario.workers > 1 else 0.0  # of a worker that was killed
         await asyncio.sleep(_SETTLE_SECONDS + delay)
         self.verdict.occurrences["read again"] += await self.losses.check_responses()
         sums = await _read_metrics()
-        await asyncio.sleep(5)  # longer than the connection above is kept
+        await asyncio.sleep(5)  # longer than the keep-alive of the connection above
         services = [service for app in self.temper.apps for service in app.services]
         queues = [service.admission.queue for service in services]
         counted = sums.get("temper_requests_total", 0.0)
@@ -686,7 +690,7 @@ class _World:
         ]
 
     def _count_idle(self) -> int:
-        """Return the number of servers that still run although their models expire."""
+        """Return the number of servers that run although their idle time (`ttl`) is over."""
         return len([*self.loop.children.living()]) if self.scenario.managed.ttl else 0
 
 
@@ -702,9 +706,9 @@ async def _read_metrics() -> dict[str, float]:
 
 
 def _or_cut_off(demand: Demand, seen: Received) -> Demand:
-    """Permit a timeout, or a beginning of an answer that ends as if by its length.
+    """Permit a timeout, or the beginning of an answer with the finish reason `length`.
 
-    The deadline may also cut a first reply that would have been rejected at its end.
+    The deadline may also cut a first reply that Temper would have rejected at its end.
     """
     beginnings = [
         replace(answer, text=seen.text, thoughts=seen.thoughts, calls=(), reason="length")
@@ -715,7 +719,7 @@ def _or_cut_off(demand: Demand, seen: Received) -> Demand:
 
 
 def _or_unavailable(demand: Demand) -> Demand:
-    """Permit an error that says that no engine answers, after a beginning of the answer."""
+    """Permit an error (502, 503 or 504), also after the beginning of the answer."""
     answer = demand.answers[0] if demand.answers else None
     return replace(
         demand,
@@ -731,7 +735,7 @@ def _without_generation(plan: Plan) -> Plan:
 
 
 def _is_convertible(plan: Plan) -> bool:
-    """Return whether a request makes sense in another dialect."""
+    """Return whether a request can be sent in another dialect."""
     request, demand = plan.request, plan.demand
     return (
         plan.manner in (Manner.STAYS, Manner.READS_SLOWLY)
@@ -745,7 +749,7 @@ def _is_convertible(plan: Plan) -> bool:
 
 
 def _can_continue(plan: Plan) -> bool:
-    """Return whether a request has one right answer, a text."""
+    """Return whether the only permitted outcome of a request is one text answer."""
     demand = plan.demand
     texts = [answer for answer in demand.answers if answer.reason == "stop" and answer.text]
     is_only = len(texts) == 1 and texts == [*demand.answers] and not demand.withheld
@@ -753,7 +757,7 @@ def _can_continue(plan: Plan) -> bool:
 
 
 def shrink(scenario: Scenario) -> Scenario:
-    """Remove requests and events as long as the scenario still fails."""
+    """Remove requests and events from a failing scenario while it still fails."""
     for name in ("events", "sendings"):
         step = max(1, len(getattr(scenario, name)) // 2)
         while step:
