@@ -69,7 +69,7 @@ EXAMPLES: dict[str, tuple[tuple[Script | bytes, ...], str]] = {
 
 
 @pytest.mark.parametrize("title", ["An agent", "Without async"])
-def test_an_example_runs_with_a_real_llama_server(
+def test_an_example_of_the_guide_prints_the_answer_of_a_real_llama_server(
     title: str,
     llama_server: RunningServer,
     capsys: pytest.CaptureFixture[str],
@@ -82,12 +82,12 @@ def test_an_example_runs_with_a_real_llama_server(
     assert capsys.readouterr().out.strip() == reply_to("<tool_response>")
 
 
-def test_every_example_is_run() -> None:
+def test_the_guide_has_no_example_without_a_test() -> None:
     assert {*guide.examples(PAGE)} == {*EXAMPLES, "The tools of all examples"}
 
 
 @pytest.mark.parametrize("title", EXAMPLES)
-def test_example_prints_the_documented_output(
+def test_with_scripted_replies_an_example_prints_the_documented_output(
     title: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripts, printed = EXAMPLES[title]

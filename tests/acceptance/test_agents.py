@@ -68,7 +68,9 @@ class Book:
         return f"Page {self.read}: {f'It rained on day {self.read}. ' * 25}{end}"
 
 
-async def test_tool_is_called_and_its_result_answered(server: RunningServer) -> None:
+async def test_an_agent_runs_the_called_tool_and_answers_with_its_result(
+    server: RunningServer,
+) -> None:
     async with open_agent(server) as model:
         result = await Agent(model, [get_weather]).run("How is Paris? [[weather]]")
     assert (result.stop, result.output) == (Stop.ANSWERED, "It is 21 degrees in Paris.")
@@ -77,7 +79,7 @@ async def test_tool_is_called_and_its_result_answered(server: RunningServer) -> 
     assert result.usage.cached_tokens > 0
 
 
-async def test_premature_terminal_tool_is_retried(
+async def test_a_terminal_tool_called_before_a_required_step_is_retried(
     server: RunningServer,
 ) -> None:
     rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
@@ -108,7 +110,7 @@ async def test_a_run_of_more_than_twice_the_window_is_compacted_to_fit(
     assert len(result.messages) == 2 + 2 * PAGES  # only prompts are compacted
 
 
-async def test_canceled_run_frees_its_slot(
+async def test_a_canceled_agent_frees_its_slot_of_the_server(
     server: RunningServer,
 ) -> None:
     async with open_agent(server) as model:
@@ -123,7 +125,7 @@ async def test_canceled_run_frees_its_slot(
 
 
 @pytest.mark.deep
-async def test_two_agents_keep_their_slots_and_prompt_caches(
+async def test_two_concurrent_agents_each_reuse_their_prompt_cache(
     server: RunningServer,
 ) -> None:
     async with open_agent(server) as model:

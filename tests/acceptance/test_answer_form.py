@@ -61,7 +61,7 @@ def test_server_without_temper_makes_no_calls_with_a_response_format(
     assert "tool_calls" not in answer.json()["choices"][0]["message"]
 
 
-async def test_model_with_a_response_format_may_still_call(
+async def test_with_temper_the_model_may_call_a_tool_despite_a_response_format(
     server: RunningServer, *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
@@ -74,7 +74,7 @@ async def test_model_with_a_response_format_may_still_call(
     ("prompt", "city", "attempts"),
     [("[[json]]", "Paris", 1), ("[[fenced]]", "Oslo", 1), ("[[prose]]", "Paris", 2)],
 )
-async def test_response_matches_the_response_format(
+async def test_an_answer_without_a_call_matches_the_response_format(
     server: RunningServer, prompt: str, city: str, attempts: int, *, stream: bool
 ) -> None:
     async with ladder(server) as temper:

@@ -85,7 +85,7 @@ async def messages(double: AnthropicDouble) -> AsyncGenerator[anthropic.AsyncAnt
 
 
 @pytest.mark.parametrize("prompt", [prompt for prompt in CALLS if prompt != "[[unknown tool]]"])
-async def test_client_gets_valid_calls_for_every_spelling(
+async def test_a_call_in_any_text_format_is_returned_as_a_valid_tool_call(
     double: AnthropicDouble, prompt: str
 ) -> None:
     async with chat(double) as client:
@@ -99,7 +99,7 @@ async def test_client_gets_valid_calls_for_every_spelling(
     }
 
 
-async def test_calls_are_streamed(double: AnthropicDouble) -> None:
+async def test_a_streamed_call_has_its_arguments_in_several_deltas(double: AnthropicDouble) -> None:
     async with chat(double) as client:
         chunks = await client.chat.completions.create(
             model=MODEL,
@@ -115,7 +115,7 @@ async def test_calls_are_streamed(double: AnthropicDouble) -> None:
     assert len(arguments) > 2
 
 
-async def test_text_streams_with_reasoning_and_usage(double: AnthropicDouble) -> None:
+async def test_a_stream_contains_text_and_reasoning_and_usage(double: AnthropicDouble) -> None:
     async with chat(double, "accept") as client:
         chunks = await client.chat.completions.create(
             model=MODEL,
@@ -136,13 +136,15 @@ async def test_text_streams_with_reasoning_and_usage(double: AnthropicDouble) ->
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
 
 
-async def test_a_respond_call_becomes_the_answer(double: AnthropicDouble) -> None:
+async def test_a_call_of_the_respond_tool_is_returned_as_text(double: AnthropicDouble) -> None:
     async with chat(double) as client:
         completion = await ask(client, "[[respond]]")
     assert completion.choices[0].message.content == "".join(SENTENCES)
 
 
-async def test_prose_for_a_required_call_is_forced_into_a_call(double: AnthropicDouble) -> None:
+async def test_if_a_call_is_required_prose_is_retried_until_the_last_attempt_forces_the_call(
+    double: AnthropicDouble,
+) -> None:
     """There is no grammar, so the last attempt forces a call; the prompt stays unchanged."""
     async with chat(double, "require") as client:
         completion = await ask(client, "[[prose]]")
@@ -153,7 +155,9 @@ async def test_prose_for_a_required_call_is_forced_into_a_call(double: Anthropic
     assert last["tools"] == before[0]["tools"]
 
 
-async def test_a_conversation_continues_after_the_tool_has_run(double: AnthropicDouble) -> None:
+async def test_a_tool_result_is_appended_to_the_unchanged_prompt_and_answered(
+    double: AnthropicDouble,
+) -> None:
     async with chat(double, "accept") as client:
         first = await ask(client, "[[call]]")
         second = await ask(client, "[[call]]", history=AFTER_A_CALL)
@@ -217,7 +221,9 @@ async def test_anthropic_sdk_works_with_an_anthropic_backend(
     assert kinds == ["tool_use"], "thoughts that Anthropic has not signed do not go back"
 
 
-async def test_tokens_are_counted_by_the_backend(double: AnthropicDouble) -> None:
+async def test_count_tokens_and_the_model_list_are_answered_by_the_backend(
+    double: AnthropicDouble,
+) -> None:
     async with messages(double) as client:
         counted = await client.messages.count_tokens(
             model=MODEL, messages=[{"role": "user", "content": "Hi"}], tools=ANTHROPIC_TOOLS
@@ -313,7 +319,7 @@ async def test_a_broken_stream_ends_with_an_error(double: AnthropicDouble, kind:
     ("extra", "param"),
     [({"seed": 1}, "seed"), ({"response_format": {"type": "json_object"}}, None)],
 )
-async def test_unsupported_options_are_rejected_or_emulated(
+async def test_an_option_that_anthropic_lacks_is_emulated_or_rejected_by_name(
     double: AnthropicDouble, extra: JsonObject, param: str | None
 ) -> None:
     async with chat(double, "accept") as client:

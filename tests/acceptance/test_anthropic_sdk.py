@@ -127,14 +127,14 @@ def test_every_sdk_method_returns_the_chat_completions_result(
     check_as_in_chat(url, question, get(url, way, question), answer)
 
 
-def test_a_cut_off_call_is_never_completed(url: str, way: str) -> None:
+def test_a_call_cut_off_by_max_tokens_is_not_returned(url: str, way: str) -> None:
     answer = get(url, way, SdkQuestion("[[long call]]", max_tokens=12))
     assert answer.calls == ()
     assert answer.reason == "length"
     assert LONG_CITY[:5] not in answer.text
 
 
-def test_text_has_several_deltas(client: anthropic.Anthropic) -> None:
+def test_a_streamed_text_arrives_in_several_deltas(client: anthropic.Anthropic) -> None:
     with client.messages.stream(
         model="any", max_tokens=400, messages=[user("[[prose]]")], tools=OFFERED
     ) as stream:
@@ -177,14 +177,14 @@ def test_counted_tokens_equal_the_usage(client: anthropic.Anthropic) -> None:
     assert counted.input_tokens == used.input_tokens + (used.cache_read_input_tokens or 0)
 
 
-def test_models_are_listed_and_shown(client: anthropic.Anthropic) -> None:
+def test_models_can_be_listed_and_retrieved(client: anthropic.Anthropic) -> None:
     (model,) = client.models.list()
     assert model.type == "model"
     assert model.max_input_tokens == CONTEXT_TOKENS
     assert client.models.retrieve(model.id) == model
 
 
-def test_an_unknown_model_is_not_found(client: anthropic.Anthropic) -> None:
+def test_retrieving_an_unknown_model_is_a_not_found_error(client: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError) as raised:
         client.models.retrieve("nobody")
     assert error_in(raised.value)["type"] == "not_found_error"
@@ -260,7 +260,9 @@ def test_stop_sequence_is_reported_and_the_default_model_listed(
     assert client.models.retrieve("default").max_input_tokens == CONTEXT_TOKENS
 
 
-def test_the_tool_runner_falls_back_to_full_histories(client: anthropic.Anthropic) -> None:
+def test_the_beta_tool_runner_runs_a_tool_and_returns_the_answer(
+    client: anthropic.Anthropic,
+) -> None:
     ran: list[str] = []
 
     @anthropic.beta_tool

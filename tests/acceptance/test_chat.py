@@ -76,14 +76,14 @@ def test_piped_input_is_answered_line_by_line(model: Path, tools: Path) -> None:
     ]
 
 
-def test_call_requires_confirmation(model: Path, tools: Path) -> None:
+def test_a_call_that_the_user_does_not_confirm_is_not_run(model: Path, tools: Path) -> None:
     answered = chat(f"{QUESTION}\nno\n", "--model", str(model), "--tools", str(tools))
     assert "21 degrees" not in answered.stdout
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("answer", "expected"), [("y", '"timezone": "UTC"'), ("", "refused")])
-def test_server_tools_are_offered_and_confirmed(
+def test_a_tool_of_an_mcp_server_is_listed_and_runs_after_confirmation(
     model: Path, tmp_path: Path, answer: str, expected: str
 ) -> None:
     settings = tmp_path / "temper.toml"
@@ -99,7 +99,7 @@ def test_server_tools_are_offered_and_confirmed(
     assert expected in result[1]
 
 
-def test_single_prompt_mode_answers_once(model: Path) -> None:
+def test_a_prompt_as_argument_prints_only_the_answer(model: Path) -> None:
     answered = chat("", "--model", str(model), "[[four]] two and two?")
     assert (answered.stdout, answered.stderr, answered.returncode) == (
         "The answer is four.\n",
@@ -108,7 +108,7 @@ def test_single_prompt_mode_answers_once(model: Path) -> None:
     )
 
 
-def test_unreachable_backend_is_an_error_of_one_sentence() -> None:
+def test_an_unreachable_backend_is_a_one_line_error() -> None:
     answered = chat("", "--backend-url", "http://127.0.0.1:9", "hello")
     assert answered.returncode == 1
     assert answered.stderr.startswith("temper: The backend http://127.0.0.1:9 cannot be reached")

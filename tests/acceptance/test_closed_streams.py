@@ -12,7 +12,7 @@ CLOSED_PORT = "http://127.0.0.1:9"
 
 
 @pytest.mark.parametrize("closing", mostly_deep(["<&- >&- 2>&-", "<&-", ">&-", "<&- >&-"]))
-def test_command_works_with_closed_standard_streams(closing: str) -> None:
+def test_with_closed_standard_streams_the_command_still_exits_with_its_code(closing: str) -> None:
     temper = [sys.executable, "-m", "proxy", "models", "--backend-url", CLOSED_PORT]
     shell = ["sh", "-c", f'exec "$@" {closing}', "sh", *temper]
     ended = subprocess.run(shell, check=False, timeout=TIMEOUT_SECONDS, capture_output=True)

@@ -22,7 +22,7 @@ KEY = {"authorization": "Bearer operators-key"}
 @pytest.mark.parametrize(
     ("allow", "became"), [(True, "done"), (False, "refused")], ids=["allowed", "refused"]
 )
-def test_operator_confirms_a_real_tool_call(
+def test_a_tool_call_waits_until_the_operator_allows_or_refuses_it(
     *, allow: bool, became: str, llama_server: RunningServer, tmp_path: Path
 ) -> None:
     clock = json.dump_text([sys.executable, "-m", "mcp_server_time"])

@@ -110,7 +110,7 @@ def usage_of(events: list[ReplyEvent]) -> UsageReported:
     ],
     ids=["words", "history", "tools", "refused schema", "no thoughts"],
 )
-async def test_a_prompt_has_as_many_tokens_as_were_counted(
+async def test_the_token_count_of_a_prompt_equals_the_prompt_tokens_in_its_usage(
     llama_server: RunningServer, upstream_request: UpstreamRequest
 ) -> None:
     async with connected(llama_server) as backend:
@@ -126,7 +126,7 @@ async def test_a_prompt_has_as_many_tokens_as_were_counted(
     assert usage.usage["prompt_tokens_details"] == {"cached_tokens": cached}
 
 
-async def test_the_count_of_a_request_equals_its_usage_and_ignores_the_parsing(
+async def test_the_token_count_equals_the_usage_and_does_not_depend_on_the_parser(
     llama_server: RunningServer,
 ) -> None:
     plain = asking(*ROUND, tools=TOOLS)
@@ -187,7 +187,7 @@ async def test_texts_counted_together_equal_their_separate_counts(
     assert long == (300_000, 1)
 
 
-async def test_counting_requires_the_key(llama_server: RunningServer) -> None:
+async def test_token_counting_fails_without_the_api_key(llama_server: RunningServer) -> None:
     connection = BackendClient(llama_server.base_url)
     counter = TokenCounter(connection)
     keyed = {"authorization": f"Bearer {llama_server.api_key}"}
@@ -196,13 +196,15 @@ async def test_counting_requires_the_key(llama_server: RunningServer) -> None:
     await connection.close()
 
 
-async def test_the_window_is_that_of_one_slot(llama_server: RunningServer) -> None:
+async def test_the_context_window_is_that_of_one_slot(llama_server: RunningServer) -> None:
     async with connected(llama_server) as backend:
         described = await backend.describe("scripted")
     assert described.window == CONTEXT_TOKENS
 
 
-async def test_a_prompt_must_leave_room_for_one_token(llama_server: RunningServer) -> None:
+async def test_a_prompt_one_token_below_the_window_is_accepted_and_a_full_window_is_an_overflow(
+    llama_server: RunningServer,
+) -> None:
     async with connected(llama_server) as backend:
         fits, full = of_size(CONTEXT_TOKENS - 1), of_size(CONTEXT_TOKENS)
         assert await backend.count(full, {}) == CONTEXT_TOKENS
@@ -213,7 +215,9 @@ async def test_a_prompt_must_leave_room_for_one_token(llama_server: RunningServe
     assert (caught.value.prompt_tokens, caught.value.window) == (CONTEXT_TOKENS, CONTEXT_TOKENS)
 
 
-async def test_overflow_error_contains_the_count(llama_server: RunningServer) -> None:
+async def test_the_overflow_error_contains_the_counted_prompt_tokens_and_the_window(
+    llama_server: RunningServer,
+) -> None:
     upstream_request = asking(*ROUND, said("user", "word " * 9000), tools=TOOLS)
     async with connected(llama_server) as backend:
         counted = await backend.count(upstream_request, {})
@@ -222,7 +226,7 @@ async def test_overflow_error_contains_the_count(llama_server: RunningServer) ->
     assert (caught.value.prompt_tokens, caught.value.window) == (counted, CONTEXT_TOKENS)
 
 
-async def test_full_window_ends_the_reply_with_length(
+async def test_a_reply_that_fills_the_window_ends_with_finish_reason_length(
     llama_server: RunningServer,
 ) -> None:
     room = 40

@@ -50,7 +50,9 @@ def read_until_examples(process: subprocess.Popen[str]) -> tuple[str, list[str]]
     return "".join(printed), commands
 
 
-def test_demonstration_shows_every_request_and_counts_usable_replies(tmp_path: Path) -> None:
+def test_the_demo_prints_a_row_for_each_scenario_and_the_number_of_usable_replies(
+    tmp_path: Path,
+) -> None:
     environment = {"TMPDIR": str(tmp_path), "COLUMNS": "120"}
     with temper("demo", "--once", "--port", "0", **environment) as process:
         printed, violations = process.communicate()
@@ -67,7 +69,7 @@ def test_demonstration_shows_every_request_and_counts_usable_replies(tmp_path: P
 
 
 @pytest.mark.deep
-def test_the_printed_commands_work_while_the_demonstration_serves_on(tmp_path: Path) -> None:
+def test_the_commands_that_the_demo_prints_work_while_it_keeps_serving(tmp_path: Path) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as used_port,
         temper("demo", "--port", str(used_port.getsockname()[1]), TMPDIR=str(tmp_path)) as process,
@@ -90,7 +92,7 @@ def test_the_printed_commands_work_while_the_demonstration_serves_on(tmp_path: P
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_during_the_demonstration_leaves_no_process(
+def test_a_signal_during_the_demo_leaves_no_process_and_no_file(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with temper("demo", TMPDIR=str(tmp_path)) as process:

@@ -94,7 +94,7 @@ def silent() -> Iterator[tuple[ScriptedEngine, str]]:
         yield engine, url
 
 
-def test_a_running_engine_is_shown_without_and_with_temper() -> None:
+def test_the_demo_counts_usable_calls_of_a_running_engine_without_and_with_temper() -> None:
     engine = ScriptedEngine([*models(MODEL)])
     with listening_in_thread(engine.app) as url:
         shown = ended("demo", "--backend-url", f"{url}/v1/", *ONCE)
@@ -123,7 +123,7 @@ def test_json_output_has_the_model_and_the_number_of_right_calls() -> None:
     assert member(shown, "requests", 0, "without", "answer") == REPLIES[SCENARIOS[0].prompt]
 
 
-def test_a_file_is_served_by_a_llama_server_that_ends_with_the_demonstration(
+def test_the_llama_server_of_a_model_file_ends_with_the_demo(
     tmp_path: Path,
 ) -> None:
     model = tmp_path / "my.gguf"
@@ -145,7 +145,7 @@ def test_a_file_is_served_by_a_llama_server_that_ends_with_the_demonstration(
         (models("a", "b"), ("--backend-model", "c"), "has no 'c'; it has: a, b"),
     ],
 )
-def test_an_engine_without_the_model_is_an_error_with_a_remedy(
+def test_an_engine_that_does_not_list_the_model_is_an_error_with_a_remedy(
     listed: JsonValue, flags: Sequence[str], problem: str
 ) -> None:
     with listening_in_thread(ScriptedEngine(listed).app) as url:
@@ -175,7 +175,7 @@ def test_engine_that_requires_a_key_is_an_error_with_a_remedy() -> None:
         (("--backend-model", "a"), "--backend-model", "--backend-url"),
     ],
 )
-def test_unusable_model_is_an_error_with_a_remedy(
+def test_a_missing_or_invalid_model_file_is_an_error_with_a_remedy(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     flags: Sequence[str],
@@ -192,7 +192,7 @@ def test_unusable_model_is_an_error_with_a_remedy(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_demonstration_and_its_running_request(
+def test_a_signal_ends_the_demo_and_cancels_its_running_request(
     silent: tuple[ScriptedEngine, str], number: signal.Signals
 ) -> None:
     engine, url = silent
@@ -206,7 +206,7 @@ def test_a_signal_ends_the_demonstration_and_its_running_request(
     assert engine.client_disconnected.wait(TIMEOUT_SECONDS)
 
 
-def test_a_terminal_shows_the_seconds_of_a_slow_generation(
+def test_the_demo_shows_on_a_terminal_how_many_seconds_a_generation_runs(
     silent: tuple[ScriptedEngine, str],
 ) -> None:
     _, url = silent

@@ -15,7 +15,9 @@ CHECKS = 12
 LOAD_DEPENDENT = {"open files", "memory"}
 
 
-def test_a_healthy_llama_server_passes(llama_server: RunningServer, tmp_path: Path) -> None:
+def test_doctor_passes_all_checks_of_a_healthy_llama_server(
+    llama_server: RunningServer, tmp_path: Path
+) -> None:
     key, bundle = llama_server.api_key, tmp_path / "bundle.zip"
     flags = ("--backend-url", llama_server.base_url, "--bundle", str(bundle), "--json")
     with temper("doctor", *flags, TEMPER_BACKEND__API_KEY=key) as doctor:
@@ -71,7 +73,9 @@ def test_doctor_tries_the_requests_of_a_client_and_prints_its_settings(
     assert "a streamed call was received completely" in output
 
 
-def test_a_wrong_key_is_a_failure_with_an_exit_code(llama_server: RunningServer) -> None:
+def test_without_the_api_key_doctor_exits_with_1_and_names_the_setting(
+    llama_server: RunningServer,
+) -> None:
     with temper("doctor", "--backend-url", llama_server.base_url) as doctor:
         output, _ = doctor.communicate()
     assert doctor.returncode == 1

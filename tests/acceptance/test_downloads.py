@@ -22,7 +22,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return downloading_server(folder, build_model(folder / "source.gguf"))
 
 
-def test_download_shows_a_progress_bar_and_prints_the_path(program: Path) -> None:
+def test_pull_shows_a_progress_bar_and_prints_the_path_of_the_model(program: Path) -> None:
     environment = {"TEMPER_MODEL__SERVER": str(program)}
     closed = program.parent / "closed"
     closed.touch()
@@ -43,14 +43,14 @@ def test_json_output_of_pull_has_only_the_path(program: Path) -> None:
     assert "llama-server: downloading" in errors
 
 
-def test_unknown_repository_is_an_error_of_one_sentence(program: Path) -> None:
+def test_pulling_an_unknown_repository_is_an_error_with_a_remedy(program: Path) -> None:
     with temper("pull", "nobody/none", TEMPER_MODEL__SERVER=str(program)) as process:
         _, errors = process.communicate()
     assert process.returncode == 1
     assert "could not download the model: check hf_repo and the network" in errors
 
 
-def test_a_model_is_served_as_soon_as_it_was_downloaded(program: Path) -> None:
+def test_serve_hf_downloads_the_model_and_serves_it(program: Path) -> None:
     serve = ("serve", "--hf", REPOSITORY, "--port", "0")
     environment = {"TEMPER_MODEL__SERVER": str(program)}
     with on_terminal(80, *serve, environment=environment) as command:
@@ -61,7 +61,7 @@ def test_a_model_is_served_as_soon_as_it_was_downloaded(program: Path) -> None:
     assert re.search("(?:starting|loading) name", shown)
 
 
-def test_stalled_download_ends_serve_with_an_error(program: Path) -> None:
+def test_serve_hf_exits_with_an_error_if_the_download_stalls(program: Path) -> None:
     closed = program.parent / "closed"
     closed.touch()
     environment = {"TEMPER_MODEL__SERVER": str(program), "TEMPER_MODEL__LOAD_SECONDS": "2"}

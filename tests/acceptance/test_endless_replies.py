@@ -42,7 +42,7 @@ def until_idle(server: RunningServer) -> None:
 
 @pytest.mark.fault("F10")
 @pytest.mark.parametrize("others", [{}, {"tools": [WEATHER_TOOL]}], ids=["plain", "with tools"])
-def test_reply_ends_at_the_window(
+def test_an_endless_reply_ends_with_finish_reason_length_near_the_window_size(
     *, shifting: RunningServer, proxy: httpx.Client, others: dict[str, object], stream: bool
 ) -> None:
     body = {**FOREVER, **others, "stream": stream}
@@ -54,7 +54,9 @@ def test_reply_ends_at_the_window(
 
 
 @pytest.mark.fault("F10")
-def test_token_limit_is_enforced_by_the_server(*, proxy: httpx.Client, stream: bool) -> None:
+def test_max_tokens_ends_an_endless_reply_with_exactly_that_number_of_tokens(
+    *, proxy: httpx.Client, stream: bool
+) -> None:
     options = {"include_usage": True} if stream else None
     body = {**FOREVER, "max_tokens": 300, "stream": stream, "stream_options": options}
     answer = read_answer(proxy.post("/v1/chat/completions", json=body))

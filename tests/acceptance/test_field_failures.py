@@ -251,7 +251,9 @@ ROWS = [
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-async def test_observed_replies_are_read_in_every_dialect(row: Row, proxy: RunningProxy) -> None:
+async def test_an_observed_reply_gives_the_expected_calls_and_text_in_every_dialect(
+    row: Row, proxy: RunningProxy
+) -> None:
     for language, stream in EVERYWHERE:
         proxy.backend.play(*row.scripts)
         got = await ask(proxy, language, CHAT, stream=stream)
@@ -279,7 +281,7 @@ CALL_NEXT_TO_WORDS = {
 
 
 @pytest.mark.parametrize("content", CALL_NEXT_TO_WORDS.values(), ids=CALL_NEXT_TO_WORDS)
-async def test_s13_valid_call_next_to_words_is_retried_without_quoting_it(
+async def test_s13_text_next_to_a_valid_call_is_retried_without_quoting_the_text(
     content: str, proxy: RunningProxy
 ) -> None:
     """deepseek-coder and gemma-7b write such replies."""
@@ -305,7 +307,7 @@ EMPTY = (
 
 
 @pytest.mark.parametrize("content", ASKING.values(), ids=ASKING)
-async def test_s16_question_next_to_a_call_without_values_is_the_answer(
+async def test_s16_a_question_next_to_a_call_without_arguments_is_returned_as_text(
     content: str, proxy: RunningProxy
 ) -> None:
     """Hermes 2 Pro asks for missing values with an empty call next to a question."""
@@ -332,7 +334,7 @@ NEVER_USABLE = [
 
 
 @pytest.mark.parametrize(("replies", "objection"), NEVER_USABLE)
-async def test_without_a_usable_reply_the_answer_says_so(
+async def test_if_no_attempt_is_usable_the_text_gives_the_number_of_attempts_and_the_reason(
     replies: tuple[str | bytes, ...], objection: str, proxy: RunningProxy
 ) -> None:
     row = Row("", replies)
@@ -351,7 +353,7 @@ AMBIGUOUS = f"{PARIS_IN_MARKUP.strip()} is how I look at it."
 
 
 @pytest.mark.parametrize("again", [AMBIGUOUS, ""])
-async def test_only_the_words_around_a_repeated_ambiguous_call_are_shown(
+async def test_of_a_repeated_ambiguous_call_only_the_surrounding_text_is_returned(
     again: str, proxy: RunningProxy
 ) -> None:
     for language, stream in EVERYWHERE:
@@ -365,7 +367,7 @@ async def test_only_the_words_around_a_repeated_ambiguous_call_are_shown(
         assert "{" not in got.text
 
 
-async def test_namespaced_tools_are_called_by_their_names(
+async def test_a_call_of_a_tool_in_a_namespace_is_returned_with_its_namespace(
     stream: bool, proxy: RunningProxy
 ) -> None:
     """Codex sends tools with namespaces (ollama#17618)."""
@@ -393,7 +395,9 @@ SPLIT = "Hello there."
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_s10_unopened_reasoning_is_shown_at_most_once(language: str, stream: bool) -> None:
+async def test_s10_reasoning_without_opening_tag_is_returned_as_text_only_in_the_first_reply(
+    language: str, stream: bool
+) -> None:
     """The first reply determines how later replies are parsed (opencode#27540)."""
     async with temper() as proxy:
         shown = []
@@ -405,7 +409,7 @@ async def test_s10_unopened_reasoning_is_shown_at_most_once(language: str, strea
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_s10_reasoning_opened_by_the_template_is_never_shown(
+async def test_s10_reasoning_whose_opening_tag_is_in_the_prompt_is_never_returned_as_text(
     language: str, stream: bool
 ) -> None:
     path, write = PATHS[language]
@@ -416,7 +420,9 @@ async def test_s10_reasoning_opened_by_the_template_is_never_shown(
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_s10_reasoning_from_the_engine_is_not_held_back(language: str, stream: bool) -> None:
+async def test_s10_text_after_reasoning_from_the_engine_is_returned_completely(
+    language: str, stream: bool
+) -> None:
     native = sse.START + sse.delta({"reasoning_content": "I greet back."})
     async with temper() as proxy:
         proxy.backend.play(sse.says(UNOPENED), native + sse.text(SPLIT) + sse.end())
@@ -424,7 +430,7 @@ async def test_s10_reasoning_from_the_engine_is_not_held_back(language: str, str
         assert (await ask(proxy, language, CHAT, stream=stream)).text == SPLIT
 
 
-async def test_s10_text_is_not_held_back_with_reasoning_disabled() -> None:
+async def test_s10_with_reasoning_disabled_text_before_a_closing_tag_is_returned() -> None:
     body: JsonObject = {"model": "m", **CHAT.chat()}
     async with temper() as proxy:
         proxy.backend.play(sse.says(UNOPENED), sse.says(UNOPENED))

@@ -35,7 +35,7 @@ def test_llama_server_is_recognized_without_its_key(
     assert running == FoundServer(llama_server.base_url, "llama-server")
 
 
-def test_command_without_arguments_serves_discovered_servers(
+def test_serve_without_backend_url_uses_the_llama_server_that_it_discovers(
     llama_server: RunningServer, stranger: str
 ) -> None:
     places = [part for url in (stranger, llama_server.base_url) for part in ("--look-at", url)]
@@ -46,7 +46,9 @@ def test_command_without_arguments_serves_discovered_servers(
     assert answer.headers["x-temper-backend"] == llama_server.base_url
 
 
-def test_pool_continues_with_the_remaining_server(llama_server: RunningServer) -> None:
+def test_with_one_server_down_every_request_is_answered_by_the_other(
+    llama_server: RunningServer,
+) -> None:
     pool = ("--backend-url", CLOSED_PORT, "--backend-url", llama_server.base_url)
     environment = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
     with (

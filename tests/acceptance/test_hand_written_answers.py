@@ -40,7 +40,7 @@ def text(choice: JsonObject) -> JsonValue:
 @pytest.mark.parametrize(
     "trigger", [name for name in SCRIPTS if name not in ("[[forever]]", "default")]
 )
-def test_the_last_trigger_selects_the_answer_at_any_temperature(
+def test_the_last_trigger_in_the_prompt_selects_the_reply_at_any_temperature(
     client: httpx.Client, trigger: str, temperature: int
 ) -> None:
     choice = ask(client, f"Not [[prose]] or [[call]]:{trigger}?", temperature=temperature, **RAW)
@@ -54,11 +54,11 @@ def test_the_trigger_is_found_at_the_beginning_of_a_full_context(client: httpx.C
     assert text(ask(client, "[[prose]][[four]]" + "x " * 3500)) == reply_to("[[four]]")
 
 
-def test_without_a_trigger_the_default_answers(client: httpx.Client) -> None:
+def test_a_prompt_without_a_trigger_gets_the_default_reply(client: httpx.Client) -> None:
     assert text(ask(client, "Hello")) == reply_to("default")
 
 
-def test_a_script_may_be_endless(client: httpx.Client) -> None:
+def test_an_endless_script_continues_until_max_tokens(client: httpx.Client) -> None:
     choice = ask(client, "[[forever]]", max_tokens=50)
     assert text(choice) == "and so on" + " and on" * 49
     assert choice["finish_reason"] == "length"
@@ -74,7 +74,7 @@ def test_the_chunks_of_a_script_are_the_deltas_of_the_stream(client: httpx.Clien
     assert all(f'"content":"{sentence}"' in response.text for sentence in SENTENCES)
 
 
-def test_server_recognizes_calls_in_the_template_syntax(client: httpx.Client) -> None:
+def test_the_server_parses_two_calls_in_the_format_of_the_template(client: httpx.Client) -> None:
     choice = ask(client, "[[two calls]]", tools=list(TOOLS))
     assert choice["finish_reason"] == "tool_calls"
     message = choice["message"]
@@ -91,7 +91,7 @@ def test_the_server_returns_calls_in_another_format_as_text(
     assert text(ask(client, trigger, tools=list(TOOLS))) == reply_to(trigger)
 
 
-def test_the_server_separates_reasoning(client: httpx.Client) -> None:
+def test_the_server_returns_reasoning_as_reasoning_content(client: httpx.Client) -> None:
     message = ask(client, "[[thinking]]")["message"]
     assert isinstance(message, dict)
     assert message["reasoning_content"] == THOUGHTS + "\n"

@@ -110,7 +110,7 @@ async def prompts_of(
 
 
 @pytest.mark.parametrize(("language", "streams"), EVERYWHERE)
-async def test_prompts_equal_those_of_a_client_that_keeps_reasoning(
+async def test_a_client_that_drops_reasoning_gets_the_prompts_of_a_client_that_sends_it(
     server: RunningServer, language: str, streams: bool
 ) -> None:
     kept = await prompts_of(server, language, keeps=True, streams=streams)
@@ -123,6 +123,8 @@ async def test_prompts_equal_those_of_a_client_that_keeps_reasoning(
     assert await prompts_of(server, language, keeps=False, streams=streams) == kept
 
 
-async def test_prompts_lack_the_reasoning_if_it_is_not_restored(server: RunningServer) -> None:
+async def test_with_reasoning_storage_off_the_prompts_lack_dropped_reasoning(
+    server: RunningServer,
+) -> None:
     prompts = await prompts_of(server, "chat", keeps=False, mode="off")
     assert "I list all files." not in str(prompts)

@@ -55,7 +55,9 @@ def text_of(answer: JsonObject) -> str:
     return json.dump_text(answer["output"])
 
 
-def test_a_conversation_continues_after_a_restart(backend: str, tmp_path: Path) -> None:
+def test_previous_response_id_works_after_a_restart_with_a_file(
+    backend: str, tmp_path: Path
+) -> None:
     path = tmp_path / "kept.sqlite"
     with temper(backend, path) as url:
         first = ask(url, input=f"The code word is {CODE_WORD}.")
@@ -73,7 +75,9 @@ def test_a_conversation_continues_after_a_restart(backend: str, tmp_path: Path) 
 
 
 @pytest.mark.deep
-def test_any_worker_continues_the_response_of_another(backend: str, tmp_path: Path) -> None:
+def test_previous_response_id_works_for_a_response_of_another_worker(
+    backend: str, tmp_path: Path
+) -> None:
     with temper(backend, tmp_path / "kept.sqlite", "--workers", "2") as url:
         last = stream(url, input=f"The code word is {CODE_WORD}.")
         for _ in range(MANY):

@@ -193,7 +193,7 @@ def report_of(attempts: int, outcome: str, repairs: str = "") -> dict[str, str]:
     return {**facts, "repairs": repairs} if repairs else facts
 
 
-async def test_good_call_needs_one_attempt(server: RunningServer, *, stream: bool) -> None:
+async def test_a_valid_call_needs_one_attempt(server: RunningServer, *, stream: bool) -> None:
     async with ladder(server) as temper:
         answer = await temper.ask("[[call]]", stream=stream)
     assert f"n_ctx={CONTEXT_TOKENS}; " in answer.report.pop("context")
@@ -203,7 +203,7 @@ async def test_good_call_needs_one_attempt(server: RunningServer, *, stream: boo
     assert attempt.upstream_request.schema is None
 
 
-async def test_readable_call_is_rescued_without_a_retry(
+async def test_a_call_in_a_fenced_json_block_is_rescued_without_a_retry(
     server: RunningServer, *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
@@ -222,7 +222,7 @@ async def test_readable_call_is_rescued_without_a_retry(
         ("[[prose]]", "prose", ["assistant", "user"]),
     ],
 )
-async def test_one_nudge_suffices_for_a_model_that_learns(
+async def test_a_model_that_follows_the_nudge_returns_a_valid_call_in_the_second_attempt(
     server: RunningServer, prompt: str, defect: str, added: list[str], *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
@@ -240,7 +240,7 @@ async def test_one_nudge_suffices_for_a_model_that_learns(
     assert second.upstream_request.schema is None
 
 
-async def test_retries_bypass_the_server_parser_after_a_lost_reply(
+async def test_after_a_parser_error_of_the_server_the_retries_are_parsed_by_temper(
     failing_server: RunningServer, *, stream: bool
 ) -> None:
     """The server can parse neither the first reply nor the reply to the nudge."""
@@ -261,7 +261,7 @@ async def test_retries_bypass_the_server_parser_after_a_lost_reply(
     [("[[empty]]", "auto", "empty"), ("[[other tool]]", NAMED, "wrong_tool")],
     ids=["auto", "named"],
 )
-async def test_last_attempt_forces_a_valid_call(
+async def test_the_third_attempt_is_constrained_to_a_valid_call(
     server: RunningServer, prompt: str, choice: JsonValue, defect: str, *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
@@ -269,7 +269,7 @@ async def test_last_attempt_forces_a_valid_call(
     check_constrained(temper.attempts, answer, defect)
 
 
-async def test_a_required_call_is_constrained_in_the_end(
+async def test_empty_replies_to_a_required_call_end_in_a_constrained_call(
     server: RunningServer, *, stream: bool
 ) -> None:
     async with ladder(server) as temper:
@@ -287,7 +287,7 @@ def check_constrained(attempts: list[Attempt], answer: Answer, defect: str) -> N
     assert [attempt.upstream_request.schema is None for attempt in attempts] == [True, True, False]
 
 
-async def test_exhausted_ladder_returns_the_last_reply_and_reports_it(
+async def test_after_three_attempts_without_a_call_the_last_reply_is_returned_as_exhausted(
     server: RunningServer, *, stream: bool
 ) -> None:
     """The constrained call is cut off, so even the third attempt returns no call."""
@@ -299,7 +299,7 @@ async def test_exhausted_ladder_returns_the_last_reply_and_reports_it(
     assert answer.error is None
 
 
-async def test_with_one_allowed_attempt_its_reply_is_the_answer(
+async def test_with_one_attempt_allowed_an_invalid_call_is_not_retried(
     server: RunningServer, *, stream: bool
 ) -> None:
     async with ladder(server, Policy(attempts=1)) as temper:
@@ -309,7 +309,7 @@ async def test_with_one_allowed_attempt_its_reply_is_the_answer(
     assert answer.report["outcome"] == "exhausted"
 
 
-async def test_exhausted_strict_ladder_is_an_error_without_retry(
+async def test_in_strict_mode_exhausted_attempts_are_an_error_that_clients_do_not_retry(
     server: RunningServer, *, stream: bool
 ) -> None:
     async with ladder(server, Policy(is_strict=True)) as temper:

@@ -110,7 +110,7 @@ def test_ctrl_c_does_not_end_temper_before_the_agent(home: Home) -> None:
     assert not processes_with(f"--backend-url {home.backend_url}")
 
 
-def test_a_terminated_command_ends_the_agent_and_temper(home: Home) -> None:
+def test_sigterm_to_launch_ends_the_agent_and_temper(home: Home) -> None:
     home.add_agent("claude")
     arguments = ("launch", "claude-code", "--backend-url", home.backend_url, "--", "wait")
     with temper(*arguments, **home.environment) as process:
@@ -122,7 +122,9 @@ def test_a_terminated_command_ends_the_agent_and_temper(home: Home) -> None:
     assert not processes_with(f"--backend-url {home.backend_url}")
 
 
-def test_a_missing_program_is_an_error_with_the_way_to_install_it(home: Home) -> None:
+def test_launching_a_program_that_is_not_installed_is_an_error_with_the_install_command(
+    home: Home,
+) -> None:
     arguments = ("launch", "crush", "--backend-url", home.backend_url)
     with temper(*arguments, **{**home.environment, "PATH": str(home.folder)}) as process:
         _, errors = process.communicate()
@@ -139,7 +141,7 @@ def test_an_unknown_model_is_an_error_that_lists_the_known_models(home: Home) ->
     assert f"the model 'other' does not exist. Available: {MODEL}" in errors
 
 
-def test_a_running_temper_can_be_used_printed_installed_and_removed(home: Home) -> None:
+def test_launch_print_and_install_and_remove_use_the_running_temper(home: Home) -> None:
     home.add_agent("claude")
     original = b'{"env": {"MINE": "1"}}'
     settings = home.folder / ".claude" / "settings.json"
@@ -167,7 +169,7 @@ def test_a_running_temper_can_be_used_printed_installed_and_removed(home: Home) 
     assert "Nothing to remove" in launch("--remove")
 
 
-def test_a_permanent_configuration_needs_a_running_temper(home: Home) -> None:
+def test_launch_install_without_a_running_temper_is_an_error_and_writes_nothing(home: Home) -> None:
     environment = {**home.environment, "TEMPER_SERVER__PORT": "9"}
     with temper("launch", "codex", "--install", **environment) as process:
         _, errors = process.communicate()

@@ -61,7 +61,9 @@ def test_the_server_has_the_slots_and_the_context_that_were_planned(
     assert fetch(llama_server, "/v1/models").json()["data"][0]["id"] == "scripted"
 
 
-def test_published_sampling_becomes_the_default_of_the_server(scripted_model: Path) -> None:
+def test_recommended_sampling_values_become_the_defaults_of_the_server(
+    scripted_model: Path,
+) -> None:
     published = Sampling(0.25, 0.5, 7, 0.125, 1.5, 0.75)
     plan = replace(plan_for(scripted_model), extra=sampling_flags(published))
     with serving(plan) as server:
@@ -72,7 +74,9 @@ def test_published_sampling_becomes_the_default_of_the_server(scripted_model: Pa
 
 
 @pytest.mark.fault("F22")
-def test_server_rejects_requests_without_its_key_and_web_pages(llama_server: RunningServer) -> None:
+def test_the_server_rejects_requests_without_its_key_and_sends_no_cors_headers(
+    llama_server: RunningServer,
+) -> None:
     assert (
         httpx.get(
             llama_server.base_url + "/slots", trust_env=False, timeout=TIMEOUT_SECONDS
@@ -94,7 +98,7 @@ def test_the_key_is_not_on_the_command_line(
     assert llama_server.api_key not in " ".join(plan_for(Path("model.gguf")).command())
 
 
-def test_start_is_reported_in_stages_and_a_stop_leaves_nothing(
+def test_a_start_reports_its_stages_and_a_stop_leaves_no_process(
     scripted_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     progress: list[StartProgress] = []
@@ -115,7 +119,9 @@ def test_start_is_reported_in_stages_and_a_stop_leaves_nothing(
         os.kill(server.process.pid, 0)
 
 
-def test_a_killed_server_is_noticed_and_its_last_lines_are_kept(scripted_model: Path) -> None:
+def test_a_killed_server_is_reported_with_its_exit_code_and_last_log_lines(
+    scripted_model: Path,
+) -> None:
     async def kill() -> tuple[int, tuple[str, ...]]:
         async with start_llama_server(plan_for(scripted_model)) as server:
             os.kill(server.process.pid, signal.SIGKILL)
@@ -162,7 +168,7 @@ def test_a_server_that_is_not_ready_in_time_is_stopped(scripted_model: Path) -> 
 
 
 @pytest.mark.fault("F21")
-def test_no_server_outlives_a_parent_that_was_killed(tmp_path: Path) -> None:
+def test_killing_the_parent_ends_the_llama_server(tmp_path: Path) -> None:
     model = build_model(tmp_path / "model.gguf", context_tokens=16384)
     command = [sys.executable, "-c", PARENT, str(model)]
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as parent:

@@ -17,7 +17,7 @@ ANSWER = "It is 21 degrees in Oslo."
 
 
 @pytest.mark.parametrize("title", LOOPS)
-def test_a_loop_runs_with_a_real_llama_server(
+def test_a_loop_of_the_guide_prints_the_answer_of_a_real_llama_server(
     title: str, llama_server: RunningServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     question = "How is the weather in Oslo?"
@@ -32,7 +32,7 @@ def test_a_loop_runs_with_a_real_llama_server(
     assert capsys.readouterr().out.strip() == reply_to("<tool_response>")
 
 
-def test_every_example_is_tested() -> None:
+def test_the_guide_has_no_example_without_a_test() -> None:
     assert {*guide.examples()} == {
         *LOOPS,
         *FRAMEWORKS,
@@ -44,7 +44,7 @@ def test_every_example_is_tested() -> None:
 
 
 @pytest.mark.parametrize("title", LOOPS)
-def test_loop_retries_runs_the_call_and_answers(
+def test_a_loop_retries_a_broken_call_and_then_runs_the_tool_and_prints_the_answer(
     title: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripts = (says(BROKEN), says(run_on_call(OSLO)), says(ANSWER))
@@ -61,7 +61,9 @@ def test_loop_retries_runs_the_call_and_answers(
     assert b"21 degrees in Oslo" in scripted.upstream_requests[2].messages[-1]
 
 
-def test_function_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_without_a_server_loop_runs_the_called_function(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     scripted = ScriptedBackend(calls("get_weather", OSLO))
     with listening_in_thread(scripted) as url:
         guide.run("Functions alone", url=url)
@@ -70,7 +72,9 @@ def test_function_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert b"Its name, in English." in scripted.upstream_requests[0].tools[0]
 
 
-def test_guardrail_parts_retry_with_their_nudge(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_guardrails_example_retries_a_broken_call_with_a_nudge(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     scripted = ScriptedBackend(says(BROKEN), says(run_on_call(OSLO)))
     with listening_in_thread(scripted) as url:
         guide.run("Parts of the guardrails", url=url)
@@ -79,7 +83,9 @@ def test_guardrail_parts_retry_with_their_nudge(capsys: pytest.CaptureFixture[st
     assert len(scripted.upstream_requests[1].messages) > 1
 
 
-def test_tools_are_described_in_the_prompt(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_prompted_tools_example_describes_tools_and_steps_in_the_system_prompt(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     call = f'<tool_call>{{"name": "get_weather", "arguments": {OSLO}}}</tool_call>'
     backend = ScriptedBackend(says(call))
     with listening_in_thread(backend) as url:

@@ -140,7 +140,9 @@ def test_requests_wait_while_the_model_loads(model: Path, gate: Path, gated: Pat
 
 
 @pytest.mark.fault("F13")
-def test_wait_for_the_model_is_limited(model: Path, gated: Path) -> None:
+def test_a_request_that_waits_too_long_for_loading_gets_503_with_retry_after(
+    model: Path, gated: Path
+) -> None:
     waits = {"TEMPER_MODEL__SERVER": str(gated), "TEMPER_BACKEND__LOAD_WAIT_SECONDS": "0.1"}
     with served(model, **waits) as temper:
         answer = temper.post("hello")
@@ -167,7 +169,7 @@ def test_two_hundred_waiting_clients_are_served_after_one_start(
 
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F20")
-def test_crash_within_a_stream_is_reported_and_the_server_restarts(
+def test_a_server_crash_ends_the_stream_with_an_error_and_the_server_restarts(
     model: Path,
 ) -> None:
     with served(model) as temper:
@@ -192,7 +194,9 @@ def test_crash_within_a_stream_is_reported_and_the_server_restarts(
 
 @pytest.mark.deep
 @pytest.mark.fault("F20")
-def test_crash_loop_ends_restarts_with_a_reason(model: Path) -> None:
+def test_after_repeated_crashes_the_server_stays_down_and_requests_get_the_reason(
+    model: Path,
+) -> None:
     with served(model) as temper:
         for _ in range(5):
             temper.until("/health", 200)
@@ -210,7 +214,7 @@ def test_crash_loop_ends_restarts_with_a_reason(model: Path) -> None:
 
 @pytest.mark.fault("F24")
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_unloadable_model_exits_with_the_reason(
+def test_serve_exits_with_the_reason_if_the_model_file_is_truncated(
     scripted_model: Path, tmp_path: Path, workers: str
 ) -> None:
     broken = tmp_path / "broken.gguf"
@@ -225,7 +229,7 @@ def test_unloadable_model_exits_with_the_reason(
 
 
 @pytest.mark.fault("F24")
-def test_unknown_server_argument_is_named(model: Path) -> None:
+def test_an_unknown_llama_server_argument_is_named_in_the_error(model: Path) -> None:
     extra = {"TEMPER_MODEL__EXTRA_ARGUMENTS": '["--warp", "9"]'}
     with temper("serve", "--model", str(model), "--port", "0", **extra) as process:
         _, errors = process.communicate()
@@ -235,7 +239,7 @@ def test_unknown_server_argument_is_named(model: Path) -> None:
 
 
 @pytest.mark.fault("F22")
-def test_occupied_port_is_rejected_and_a_free_port_is_used(model: Path) -> None:
+def test_an_occupied_model_port_is_an_error_and_a_free_one_is_used(model: Path) -> None:
     port = str(free_port())  # so that no other test uses the port in the meantime
     with socket.create_server(("127.0.0.1", int(port))):
         arguments = ("serve", "--model", str(model), "--port", "0")
@@ -254,7 +258,7 @@ def test_occupied_port_is_rejected_and_a_free_port_is_used(model: Path) -> None:
 
 @pytest.mark.deep
 @pytest.mark.fault("F23")
-def test_open_streams_get_an_error_after_the_grace_period(model: Path) -> None:
+def test_at_shutdown_open_streams_get_an_error_after_the_grace_period(model: Path) -> None:
     with served(model, TEMPER_SERVER__GRACE_SECONDS="0.1") as temper:
         with temper.open_stream() as lines:
             temper.process.send_signal(signal.SIGTERM)
@@ -266,7 +270,7 @@ def test_open_streams_get_an_error_after_the_grace_period(model: Path) -> None:
 
 
 @pytest.mark.fault("F23")
-def test_second_signal_exits_at_once(model: Path) -> None:
+def test_a_second_sigterm_ends_temper_without_waiting_for_open_streams(model: Path) -> None:
     with served(model, TEMPER_SERVER__GRACE_SECONDS="600") as temper:
         with temper.open_stream() as lines:
             temper.process.send_signal(signal.SIGTERM)
@@ -281,7 +285,7 @@ def test_second_signal_exits_at_once(model: Path) -> None:
 
 @pytest.mark.fault("F21")
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_killed_temper_leaves_no_server(model: Path, workers: str) -> None:
+def test_killing_temper_ends_its_llama_server(model: Path, workers: str) -> None:
     with served(model, "--workers", workers) as temper:
         temper.until("/health", 200)
         temper.process.kill()
@@ -291,7 +295,7 @@ def test_killed_temper_leaves_no_server(model: Path, workers: str) -> None:
 
 @pytest.mark.deep
 @pytest.mark.fault("F20")
-def test_workers_share_a_server_whose_crash_is_reported_once(model: Path) -> None:
+def test_two_workers_share_one_server_and_its_crash_is_logged_once(model: Path) -> None:
     with served(model, "--workers", "2") as temper:
         assert temper.post("[[plain]] hello").status_code == 200
         assert len(temper.servers) == 1

@@ -77,7 +77,7 @@ def check_bodies(double: OllamaDouble) -> None:
 
 
 @pytest.mark.parametrize("prompt", [prompt for prompt in CALLS if prompt != "[[bad json]]"])
-async def test_client_gets_valid_calls_for_every_spelling(
+async def test_a_call_in_any_text_format_is_returned_as_a_valid_tool_call(
     double: OllamaDouble, prompt: str
 ) -> None:
     async with temper(double) as (client, _):
@@ -103,7 +103,7 @@ async def test_call_that_ollama_cannot_parse_is_retried_without_its_parser(
         assert ["format" in body for body in double.requests] == [False, False, True]
 
 
-async def test_answers_stream_while_they_are_generated(double: OllamaDouble) -> None:
+async def test_a_stream_contains_text_and_reasoning_and_usage(double: OllamaDouble) -> None:
     async with temper(double, policy="accept") as (client, _):
         chunks = await client.chat.completions.create(
             model=MODEL,
@@ -127,7 +127,7 @@ async def test_answers_stream_while_they_are_generated(double: OllamaDouble) -> 
     assert usage.completion_tokens > 0
 
 
-async def test_a_respond_call_becomes_the_answer(double: OllamaDouble) -> None:
+async def test_a_call_of_the_respond_tool_is_returned_as_text(double: OllamaDouble) -> None:
     """Ollama sends a call in one chunk, so the message is also sent in one chunk."""
     async with temper(double) as (client, _):
         chunks = await client.chat.completions.create(
@@ -140,7 +140,7 @@ async def test_a_respond_call_becomes_the_answer(double: OllamaDouble) -> None:
     assert "".join(text) == MESSAGE
 
 
-async def test_prose_for_a_required_call_ends_in_a_constrained_call(
+async def test_empty_replies_to_a_required_call_end_in_a_constrained_call(
     double: OllamaDouble,
 ) -> None:
     async with temper(double) as (client, _):
@@ -159,7 +159,9 @@ async def test_tool_choice_none_sends_no_tools(double: OllamaDouble) -> None:
     assert "tools" not in double.requests[0]
 
 
-async def test_a_conversation_continues_after_the_tool_has_run(double: OllamaDouble) -> None:
+async def test_a_tool_result_is_sent_to_ollama_with_the_name_and_id_of_its_call(
+    double: OllamaDouble,
+) -> None:
     async with temper(double, policy="accept") as (client, _):
         completion = await ask(client, "[[call]]", history=AFTER_A_CALL)
     assert completion.choices[0].message.content == reply_to("<tool_response>")
@@ -168,7 +170,7 @@ async def test_a_conversation_continues_after_the_tool_has_run(double: OllamaDou
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["declared", "discovered"])
-async def test_tools_are_in_the_prompt_of_a_model_that_does_not_support_them(
+async def test_tools_are_described_in_the_prompt_of_a_model_without_tool_support(
     double: OllamaDouble, *, is_told: bool
 ) -> None:
     double.capabilities, double.tells_capabilities = ("completion",), is_told
@@ -180,14 +182,14 @@ async def test_tools_are_in_the_prompt_of_a_model_that_does_not_support_them(
     check_bodies(double)
 
 
-async def test_all_requests_use_the_same_window(double: OllamaDouble) -> None:
+async def test_all_requests_use_the_same_num_ctx(double: OllamaDouble) -> None:
     async with temper(double) as (client, _):
         await ask(client, "[[call]]", extra={"seed": 1})
         await ask(client, "[[violation]]", extra={"temperature": 0.5})
     assert double.loads == [4096]
 
 
-async def test_a_model_that_was_loaded_before_is_neither_reloaded_nor_unloaded(
+async def test_a_model_that_ollama_has_loaded_is_neither_reloaded_nor_unloaded(
     double: OllamaDouble,
 ) -> None:
     double.loaded[MODEL] = 2048
@@ -197,7 +199,9 @@ async def test_a_model_that_was_loaded_before_is_neither_reloaded_nor_unloaded(
     assert double.unloaded == [], "it was there before, and stays"
 
 
-async def test_model_loaded_by_temper_is_unloaded(double: OllamaDouble) -> None:
+async def test_a_model_that_temper_loaded_is_unloaded_when_temper_ends(
+    double: OllamaDouble,
+) -> None:
     async with temper(double, OllamaOverrides(keep_alive="10m")) as (client, _):
         await ask(client, "[[call]]")
         assert double.loaded == {MODEL: 4096}
@@ -232,7 +236,9 @@ async def test_conversation_that_exceeds_the_window_is_compacted(double: OllamaD
     assert double.loads == [6144]
 
 
-async def test_unknown_window_is_learned_from_the_rejection(double: OllamaDouble) -> None:
+async def test_an_unknown_window_is_learned_from_the_overflow_error_of_ollama(
+    double: OllamaDouble,
+) -> None:
     """No model is loaded and no window is configured, so only the rejection has the window."""
     double.default_window = 1024
     async with temper(double, OllamaOverrides()) as (client, _):
@@ -261,7 +267,9 @@ async def test_silently_truncated_prompt_is_an_error(double: OllamaDouble, *, st
     assert answer.status == (200 if stream else 400)
 
 
-async def test_a_missing_model_is_named_with_the_remedy(double: OllamaDouble) -> None:
+async def test_a_model_that_ollama_lacks_is_an_error_with_the_pull_command(
+    double: OllamaDouble,
+) -> None:
     async with temper(double) as (client, _):
         with pytest.raises(openai.NotFoundError) as raised:
             await client.chat.completions.create(
@@ -286,7 +294,7 @@ async def test_an_error_within_a_stream_reaches_the_client(double: OllamaDouble)
 @pytest.mark.parametrize(
     ("extra", "param"), [({"logit_bias": {"1": 2}}, "logit_bias"), ({"think": True}, "think")]
 )
-async def test_unsupported_options_are_rejected_by_name(
+async def test_an_option_that_ollama_lacks_is_rejected_by_name(
     double: OllamaDouble, extra: JsonObject, param: str
 ) -> None:
     double.capabilities = ("completion", "tools")
@@ -340,7 +348,7 @@ async def test_ollamas_own_client_understands_the_double(double: OllamaDouble) -
     assert is_last is (double.path is Path.NATIVE)
 
 
-async def test_the_command_serves_a_model_of_ollama(double: OllamaDouble) -> None:
+async def test_temper_serve_ollama_serves_only_the_named_model(double: OllamaDouble) -> None:
     def use(host: str) -> str:
         surroundings = {"OLLAMA_HOST": host}
         with running_temper("--ollama", MODEL, environment=surroundings) as url:

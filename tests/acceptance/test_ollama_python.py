@@ -157,7 +157,7 @@ QUESTIONS: dict[str, tuple[str, dict[str, object]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_response_equals_that_of_ollama_except_for_times(
+def test_through_temper_a_response_equals_that_of_ollama_except_for_durations(
     mock: RightOllama, both: tuple[str, Served], way: Way, question: str
 ) -> None:
     direct, served = both
@@ -170,7 +170,7 @@ def test_response_equals_that_of_ollama_except_for_times(
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_lists_details_and_embeddings_equal_those_of_ollama(
+def test_through_temper_model_lists_and_details_and_embeddings_equal_those_of_ollama(
     both: tuple[str, Served], *, is_async: bool
 ) -> None:
     lookups: list[tuple[str, dict[str, object]]] = [
@@ -203,7 +203,9 @@ def test_model_management_is_forwarded_to_ollama(
     assert mock.managed[-1][1] == {"model": "new"}
 
 
-def test_a_model_is_loaded_and_unloaded(mock: RightOllama, both: tuple[str, Served]) -> None:
+def test_requests_without_messages_load_and_unload_a_model(
+    mock: RightOllama, both: tuple[str, Served]
+) -> None:
     _, served = both
     mock.managed.clear()
     assert whole(served.url, "chat", model=MODEL, keep_alive="10m")["done_reason"] == "load"
@@ -252,7 +254,7 @@ def run_tools(url: str, way: Way, tools: Tools) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_loop_runs_its_tools_and_answers(loop: Served, way: Way) -> None:
+def test_an_ollama_python_loop_runs_its_tools_and_gets_the_answer(loop: Served, way: Way) -> None:
     check_trip(loop, lambda tools: run_tools(loop.url, way, tools))
 
 
@@ -317,7 +319,9 @@ class HomeAssistant:
                 self.history.append(ollama.Message(role="tool", content=payload))
 
 
-def test_home_assistant_runs_its_tools(mock: RightOllama, loop: Served) -> None:
+def test_home_assistants_requests_run_its_tools_and_get_the_answer(
+    mock: RightOllama, loop: Served
+) -> None:
     home = HomeAssistant(loop.url)
     listed, running = home.look()
     assert [model.model for model in running.models] == [listed.models[0].model]
@@ -338,7 +342,7 @@ def test_home_assistant_gets_structured_output(loop: Served) -> None:
     assert json.parse(f"{message['content']}") == FACT
 
 
-def test_vs_code_lists_models_and_uses_chat_completions(loop: Served) -> None:
+def test_vs_codes_requests_list_ollama_models_and_get_chat_completions(loop: Served) -> None:
     with httpx.Client(base_url=loop.url, trust_env=False, timeout=60) as client:
         version = f"{client.get('/api/version').json()['version']}"
         assert [*map(int, version.split("."))] >= [
@@ -368,7 +372,7 @@ def test_llama_server_response_has_ollamas_format(leaking: Served, way: Way) -> 
     assert cast("int", answer["eval_duration"]) > 0
 
 
-def test_a_llama_server_is_listed_and_shown(leaking: Served) -> None:
+def test_a_llama_server_is_listed_and_described_like_an_ollama_model(leaking: Served) -> None:
     with ollama.Client(leaking.url) as client:
         (listed,) = client.list().models
         (running,) = client.ps().models
@@ -383,7 +387,7 @@ def test_a_llama_server_is_listed_and_shown(leaking: Served) -> None:
     assert {"completion", "tools"} <= {*(shown.capabilities or ())}
 
 
-def test_reasoning_is_separate(both: tuple[str, Served]) -> None:
+def test_with_think_the_reasoning_is_in_the_thinking_field(both: tuple[str, Served]) -> None:
     _, served = both
     answer = whole(served.url, "chat", model=MODEL, messages=[user(THINK)], think=True)
     message = cast("JsonObject", answer["message"])
@@ -397,7 +401,9 @@ def error_of(url: str, way: Way, method: str = "chat", **fields: object) -> tupl
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_errors_are_one_sentence(both: tuple[str, Served], way: Way) -> None:
+def test_errors_have_status_400_or_404_and_an_ollama_error_message(
+    both: tuple[str, Served], way: Way
+) -> None:
     url = both[1].url
     picture = [user("See?", images=[PICTURE])]
     status, message = error_of(url, way, model=BLIND, messages=picture)
@@ -422,7 +428,7 @@ def test_truncated_reply_ends_with_an_error_that_clients_raise(
     assert [as_object(line)["done"] for line in begun] == [False, False]
 
 
-def test_key_is_required(both: tuple[str, Served]) -> None:
+def test_a_request_without_the_api_key_gets_401(both: tuple[str, Served]) -> None:
     surroundings = {"TEMPER_SERVER__API_KEY": "sesame", "TEMPER_BACKEND__KIND": "ollama"}
     with running_temper("--backend-url", both[0], environment=surroundings) as url:
         status, message = error_of(url, whole, model=MODEL, messages=[user("Hi")])
@@ -433,7 +439,9 @@ def test_key_is_required(both: tuple[str, Served]) -> None:
             assert client.list().models
 
 
-def test_a_reply_stopped_at_the_deadline_has_a_last_line(llama_server: RunningServer) -> None:
+def test_a_reply_stopped_at_the_deadline_ends_with_a_done_reason_or_an_error(
+    llama_server: RunningServer,
+) -> None:
     key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key, "TEMPER_BACKEND__DEADLINE_SECONDS": "1"}
     with running_temper("--backend-url", llama_server.base_url, environment=key) as url:
         body: JsonObject = {"model": "m", "messages": [user("[[forever]]")]}
@@ -454,7 +462,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def test_ollama_port_answers_like_ollama(both: tuple[str, Served]) -> None:
+def test_the_port_of_like_ollama_answers_like_ollama(both: tuple[str, Served]) -> None:
     direct, served = both
     with like_ollama(free_port(), direct) as url:
         assert httpx.get(url, trust_env=False).text == "Ollama is running"
@@ -464,7 +472,7 @@ def test_ollama_port_answers_like_ollama(both: tuple[str, Served]) -> None:
     assert httpx.head(served.url, trust_env=False).status_code == 200
 
 
-def test_port_used_by_ollama_is_an_error_with_a_remedy(both: tuple[str, Served]) -> None:
+def test_a_used_port_for_like_ollama_is_an_error_with_a_remedy(both: tuple[str, Served]) -> None:
     direct, _ = both
     port = direct.rpartition(":")[2]
     failure = ended("serve", "--port", "0", "--like-ollama", port, "--backend-url", direct)

@@ -142,7 +142,7 @@ def streamed(chunks: list[ChatCompletionChunk]) -> Answer:
 
 @pytest.mark.parametrize("prompt", CALLS)
 @pytest.mark.parametrize("policy", ["respond", "accept"])
-def test_client_gets_valid_calls_for_every_spelling(
+def test_a_call_in_any_text_format_is_returned_as_a_valid_tool_call(
     url: str, way: str, policy: str, prompt: str
 ) -> None:
     answer = get(url, way, Ask(prompt, policy))
@@ -152,7 +152,7 @@ def test_client_gets_valid_calls_for_every_spelling(
     assert "<" not in answer.text
 
 
-def test_text_before_a_call_is_kept(url: str, way: str) -> None:
+def test_text_before_a_call_is_returned_with_the_call(url: str, way: str) -> None:
     answer = get(url, way, Ask("[[preamble]]"))
     assert answer.text.strip() == "Let me look that up for you."
     assert answer.calls == [("get_weather", {"city": "Rome"})]
@@ -174,7 +174,9 @@ def test_text_before_a_call_is_kept(url: str, way: str) -> None:
         pytest.param(Ask("[[thinking]]", "accept"), "The answer is 4.", id="after reasoning"),
     ],
 )
-def test_text_is_returned_in_several_deltas(url: str, way: str, ask: Ask, text: str) -> None:
+def test_a_text_reply_is_returned_completely_and_streamed_in_several_deltas(
+    url: str, way: str, ask: Ask, text: str
+) -> None:
     answer = get(url, way, ask)
     assert (answer.text, answer.calls, answer.reason) == (text, [], "stop")
     assert answer.pieces > 1 or "stream" not in way
@@ -190,19 +192,19 @@ def test_text_is_returned_in_several_deltas(url: str, way: str, ask: Ask, text: 
     ],
     ids=["policy require", "choice required", "named tool"],
 )
-def test_prose_for_a_required_call_ends_in_a_call(url: str, way: str, ask: Ask) -> None:
+def test_if_a_call_is_required_prose_is_retried_until_a_call(url: str, way: str, ask: Ask) -> None:
     assert get(url, way, ask).calls == [("get_weather", {"city": "Paris"})]
 
 
 @pytest.mark.parametrize("prompt", ["[[long call]]", "[[long exact call]]"])
-def test_a_cut_off_call_is_never_completed(url: str, way: str, prompt: str) -> None:
+def test_a_call_cut_off_by_max_tokens_is_not_returned(url: str, way: str, prompt: str) -> None:
     answer = get(url, way, Ask(prompt, max_tokens=12))
     assert answer.calls == []
     assert answer.reason == "length"
     assert LONG_CITY[:5] not in answer.text
 
 
-def test_oversized_context_is_a_client_error(url: str, way: str) -> None:
+def test_an_oversized_prompt_is_a_client_error(url: str, way: str) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         get(url, way, Ask("word " * 20_000))
     assert raised.value.code == "context_length_exceeded"
@@ -222,7 +224,7 @@ def test_schema_rejected_by_the_server_does_not_fail_the_request(url: str) -> No
     assert whole(completion).calls == [("get_weather", {"city": "Lyon"})]
 
 
-def test_a_retry_keeps_the_prompt_cache_warm(url: str) -> None:
+def test_a_retry_reuses_the_prompt_cache(url: str) -> None:
     """The prompt of a retry begins with the prompt of the previous attempt, which is cached."""
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
         raw = client.chat.completions.with_raw_response.create(

@@ -59,7 +59,9 @@ def url(server: RunningServer) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("prompt", CITIES)
-def test_without_temper_the_reply_is_lost(server: RunningServer, prompt: str) -> None:
+def test_without_temper_a_reply_that_the_server_cannot_parse_is_a_500(
+    server: RunningServer, prompt: str
+) -> None:
     body = {"messages": [{"role": "user", "content": prompt}], "tools": list(TOOLS)}
     headers = {"authorization": f"Bearer {server.api_key}"}
     answer = httpx.post(
@@ -85,7 +87,9 @@ def city_called(message: ChatCompletionMessage) -> json.JsonValue:
 
 @pytest.mark.fault("F16")
 @pytest.mark.parametrize("prompt", CITIES)
-def test_with_temper_the_reply_becomes_a_call(url: str, prompt: str) -> None:
+def test_with_temper_a_reply_that_the_server_cannot_parse_becomes_a_call(
+    url: str, prompt: str
+) -> None:
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": prompt}]
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         completion = client.chat.completions.create(model="any", messages=messages, tools=OFFERED)
@@ -94,7 +98,9 @@ def test_with_temper_the_reply_becomes_a_call(url: str, prompt: str) -> None:
 
 @pytest.mark.fault("F16")
 @pytest.mark.parametrize("prompt", CITIES)
-def test_with_temper_the_reply_is_streamed_as_a_call(url: str, prompt: str) -> None:
+def test_with_temper_a_reply_that_the_server_cannot_parse_is_streamed_as_a_call(
+    url: str, prompt: str
+) -> None:
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": prompt}]
     with (
         openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,

@@ -28,7 +28,7 @@ def client(url: str) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
-def test_a_prompt_is_completed_whole_and_as_a_stream(url: str) -> None:
+def test_a_legacy_completion_has_the_same_text_streamed_or_not(url: str) -> None:
     with client(url) as asking:
         whole = asking.completions.create(model="m", prompt="[[prose]]", max_tokens=5)
         pieces = list(
@@ -45,7 +45,7 @@ def test_oversized_completion_prompt_is_a_client_error(url: str) -> None:
     assert (raised.value.code, raised.value.param) == ("context_length_exceeded", "prompt")
 
 
-def test_texts_are_embedded(embedder: str) -> None:
+def test_embeddings_are_equal_as_floats_and_in_base64(embedder: str) -> None:
     with client(embedder) as asking:
         floats = asking.embeddings.create(model="m", input=["a", "b c"], encoding_format="float")
         encoded = asking.embeddings.create(model="m", input=["a", "b c"])
@@ -62,7 +62,7 @@ def test_oversized_embedding_input_is_a_client_error(embedder: str) -> None:
     assert raised.value.param == "input"
 
 
-def test_embeddings_of_a_server_without_them_are_an_error_with_the_reason(url: str) -> None:
+def test_if_the_server_lacks_embeddings_the_error_names_its_flag(url: str) -> None:
     with client(url) as asking, pytest.raises(openai.InternalServerError) as raised:
         asking.embeddings.create(model="m", input="a")
     assert raised.value.status_code == 501

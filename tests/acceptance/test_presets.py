@@ -95,7 +95,7 @@ def upstream(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_preset_gives_its_defaults_in_every_dialect(
+def test_a_request_for_a_preset_is_sent_with_its_defaults_in_every_dialect(
     client: httpx.Client, engine: RecordingEngine, dialect: str
 ) -> None:
     sent = upstream(client, engine, "fast", dialect)
@@ -105,7 +105,7 @@ def test_a_preset_gives_its_defaults_in_every_dialect(
     assert "false" in json.dump_text(sent["chat_template_kwargs"])
 
 
-def test_the_same_model_without_a_preset_is_unchanged(
+def test_a_request_for_the_model_itself_is_sent_without_preset_values(
     client: httpx.Client, engine: RecordingEngine
 ) -> None:
     sent = upstream(client, engine, MODEL, "chat")
@@ -122,7 +122,9 @@ def test_values_of_the_request_override_the_preset(
     assert sent["messages"] == [system, HI]
 
 
-def test_each_preset_has_its_own_thinking(client: httpx.Client, engine: RecordingEngine) -> None:
+def test_the_reasoning_effort_of_a_preset_is_sent_unless_the_request_has_one(
+    client: httpx.Client, engine: RecordingEngine
+) -> None:
     sent = upstream(client, engine, "deep", "chat")
     assert "high" in json.dump_text(sent)
     assert "temperature" not in sent
@@ -151,7 +153,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("text", "problem"), WRONG.items(), ids=[*map(str, range(len(WRONG)))])
-def test_an_unusable_preset_is_refused_by_name(text: str, problem: str, tmp_path: Path) -> None:
+def test_temper_check_names_an_invalid_preset(text: str, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "temper.toml"
     file.write_text(f'[models.m]\nurl = "http://127.0.0.1:9"\n{text}\n', encoding="utf-8")
     with temper("check", "--config", str(file)) as process:

@@ -280,7 +280,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("row", "language", "stream"), CASES)
-async def test_rejection_is_handled_and_remembered(
+async def test_after_an_engine_rejects_a_request_the_corrected_request_is_sent_and_the_next_at_once(
     row: Row, language: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     scripts: list[Script | bytes] = [*row.refusals, row.answer, row.answer]
@@ -428,7 +428,9 @@ BODIES: dict[str, tuple[JsonObject, int, str, Check, str]] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", BODIES)
-async def test_history_and_tools_are_sent_in_an_accepted_format(name: str, stream: bool) -> None:
+async def test_a_rejected_history_or_tool_schema_is_sent_again_in_an_accepted_format(
+    name: str, stream: bool
+) -> None:
     body, status, message, is_mended, learned = BODIES[name]
     answer = sse.calls("get_weather", OSLO) if "tools" in body else says("openai", "Fine.")
     scripts = (rejection("openai", status, message), answer, answer)
@@ -476,7 +478,9 @@ async def test_max_tokens_beyond_the_window_is_reduced(
     assert "limited" in answer.headers["x-temper-repairs"]
 
 
-async def test_oversized_prompt_is_an_overflow_even_with_max_tokens() -> None:
+async def test_a_prompt_beyond_the_window_is_an_overflow_even_if_max_tokens_is_part_of_the_error() -> (
+    None
+):
     message = (
         "This model's maximum context length is 1000 tokens. However, you requested 1210 tokens "
         "(1010 in the messages, 200 in the completion)."
@@ -511,7 +515,9 @@ async def test_call_quoted_in_an_error_is_rescued(
 
 
 @pytest.mark.parametrize("language", ["chat", "messages"])
-async def test_parser_error_changes_the_format_of_its_conversation_only(language: str) -> None:
+async def test_a_parser_error_moves_tools_into_the_prompt_of_its_conversation_only(
+    language: str,
+) -> None:
     """After a parser error, only this conversation has its tools in the prompt."""
     first = Chat((("user", "a"),), has_tools=True)
     later = Chat((("user", "a"), ("assistant", "b"), ("user", "c")), has_tools=True)
@@ -533,7 +539,9 @@ async def test_parser_error_changes_the_format_of_its_conversation_only(language
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_a_lost_reply_counts_as_a_generation(language: str, stream: bool) -> None:
+async def test_a_reply_lost_to_a_parser_error_counts_as_an_attempt(
+    language: str, stream: bool
+) -> None:
     """The lost reply, a raw reply and a constrained reply are the limit of three generations."""
     chat = Chat(has_tools=True)
     texts = [says("openai", "<tool_call>{broken")]
@@ -582,7 +590,7 @@ async def test_arguments_are_still_checked_against_the_clients_schema(
     assert got.called == (("get_weather", {"city": "OSLO"}),)
 
 
-async def test_at_most_five_rejections_are_handled() -> None:
+async def test_the_sixth_rejection_of_a_request_is_returned_to_the_client() -> None:
     chat = Chat(
         (("system", "a"), ("user", "b"), ("system", "c"), ("assistant", "d")), effort="high"
     )
@@ -642,7 +650,7 @@ async def test_r8_prompt_truncated_by_ollama_is_compacted(language: str, stream:
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_r8_ollama_that_truncates_gets_a_larger_window_if_possible(
+async def test_r8_after_a_truncated_prompt_the_model_is_reloaded_with_a_larger_window(
     language: str, stream: bool
 ) -> None:
     chat = Chat((("user", "word " * 4000),))
@@ -677,7 +685,9 @@ FORM: JsonObject = {
 }
 
 
-async def test_r1_response_format_is_simplified_where_temper_validates(stream: bool) -> None:
+async def test_r1_a_rejected_response_format_is_simplified_if_temper_validates_the_reply(
+    stream: bool,
+) -> None:
     replies = [says("llama-server", f'{{"city": "{city}"}}') for city in ("paris", "PARIS")]
     refusal = rejection("llama-server", 400, PATTERN)
     scripts: list[Script | bytes] = [says("llama-server", "Paris."), refusal, *replies]
@@ -695,7 +705,7 @@ async def test_r1_response_format_is_simplified_where_temper_validates(stream: b
     ]
 
 
-async def test_r1_unvalidated_response_format_is_rejected_with_the_reason() -> None:
+async def test_r1_without_validation_the_rejection_of_a_response_format_is_returned() -> None:
     async with run_temper("llama-server", rejection("llama-server", 400, PATTERN)) as (proxy, _):
         body: JsonObject = {"model": "m", "response_format": FORM, **SYSTEM.chat()}
         got = await post(proxy, "/v1/chat/completions", body)
@@ -703,7 +713,7 @@ async def test_r1_unvalidated_response_format_is_rejected_with_the_reason() -> N
     assert "Pattern must start" in got.error
 
 
-async def test_rejection_limit_covers_all_attempts() -> None:
+async def test_the_limit_of_rejections_covers_all_attempts_of_a_turn() -> None:
     chat = Chat((("system", "a"), ("user", "b"), ("system", "c")), True, effort="high")
     first = [rejection("openai", 400, refusal) for refusal in (QWEN, FIRST)]
     again = [rejection("openai", 400, refusal) for refusal in (GRAMMAR, GRAMMAR, ONLY, ALTERNATE)]
@@ -715,7 +725,7 @@ async def test_rejection_limit_covers_all_attempts() -> None:
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 @pytest.mark.parametrize("engine", ["openai", "llama-server"])
-async def test_r9_rejected_image_is_a_specific_error(
+async def test_r9_the_error_for_a_rejected_image_names_the_message(
     engine: str, language: str, stream: bool
 ) -> None:
     script = rejection(engine, 500, "image_url is not supported")
@@ -780,7 +790,7 @@ EFFORTS = [
 
 
 @pytest.mark.parametrize(("model", "effort", "name", "sent"), EFFORTS)
-async def test_r2_efforts_of_the_profile_avoid_rejections(
+async def test_r2_an_effort_that_the_template_rejects_is_replaced_by_one_of_the_profile(
     model: str, effort: str, name: str, sent: str
 ) -> None:
     async with temper(serving=ServerOptions(profiles=load_profiles())) as proxy:

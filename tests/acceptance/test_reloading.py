@@ -127,7 +127,7 @@ def test_only_changed_tool_servers_restart_on_reload(
 
 
 @pytest.mark.deep
-def test_256_streams_outlive_20_reloads(tmp_path: Path) -> None:
+def test_twenty_reloads_break_none_of_256_open_streams(tmp_path: Path) -> None:
     config, log = tmp_path / "temper.toml", tmp_path / "log"
     workload = Workload(Behavior("prose", 60, 20))
     with mock_backend(tmp_path) as backend, ThreadPoolExecutor(1) as thread:
@@ -183,7 +183,7 @@ def _has_reloaded(log: Path, times: int) -> bool:
     return log.read_text(encoding="utf-8").count("configuration reloaded") >= times
 
 
-def test_watching_needs_a_settings_file(tmp_path: Path) -> None:
+def test_serve_watch_without_a_settings_file_exits_with_2(tmp_path: Path) -> None:
     command = [*COMMAND, "serve", "--watch", "--backend-url", "http://127.0.0.1:9"]
     with Program(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.wait(TIMEOUT_SECONDS) == 2

@@ -219,7 +219,7 @@ def test_the_predicted_tokens_equal_those_that_the_engine_has_read(
     assert causers.count(None) == len(CHANGES) - CAUSED_BY_THE_CLIENT
 
 
-def test_rereads_after_compaction_are_exact_and_attributed_to_temper(
+def test_tokens_read_again_after_compaction_are_counted_exactly_and_attributed_to_temper(
     engine: RunningServer, tmp_path: Path
 ) -> None:
     body = body_of(100)

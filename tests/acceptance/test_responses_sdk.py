@@ -127,14 +127,14 @@ def test_every_sdk_method_returns_the_chat_completions_result(
     check_as_in_chat(url, question, get(url, way, question), answer)
 
 
-def test_a_cut_off_call_is_never_completed(url: str, way: str) -> None:
+def test_a_call_cut_off_by_max_tokens_is_not_returned(url: str, way: str) -> None:
     answer = get(url, way, SdkQuestion("[[long call]]", max_tokens=12))
     assert answer.calls == ()
     assert answer.reason == "length"
     assert LONG_CITY[:5] not in answer.text
 
 
-def test_text_has_several_deltas(client: openai.OpenAI) -> None:
+def test_a_streamed_text_arrives_in_several_deltas(client: openai.OpenAI) -> None:
     stream = client.responses.create(model="any", input="[[prose]]", tools=OFFERED, stream=True)
     pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
     assert len(pieces) > 1
@@ -226,7 +226,9 @@ def test_unknown_previous_response_is_a_client_error(client: openai.OpenAI) -> N
         ({"input": "Hi", "tool_choice": "required"}, "tool_choice"),
     ],
 )
-def test_an_error_names_the_field(client: openai.OpenAI, body: json.JsonObject, param: str) -> None:
+def test_an_error_names_the_invalid_field_once(
+    client: openai.OpenAI, body: json.JsonObject, param: str
+) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         client.post("/responses", cast_to=Response, body={"model": "any", **body})
     assert raised.value.param == param
@@ -234,7 +236,7 @@ def test_an_error_names_the_field(client: openai.OpenAI, body: json.JsonObject, 
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_oversized_context_is_a_client_error(client: openai.OpenAI, is_stream: bool) -> None:
+def test_an_oversized_prompt_is_a_client_error(client: openai.OpenAI, is_stream: bool) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
         client.responses.create(model="any", input="word " * 20_000, stream=is_stream)
     assert raised.value.code == "context_length_exceeded"

@@ -101,7 +101,7 @@ def test_a_signal_while_the_model_loads_stops_temper_and_its_server(own_model: P
     assert processes_with(str(own_model)) == []
 
 
-def test_missing_backend_is_reported_and_does_not_prevent_the_start() -> None:
+def test_serve_starts_with_an_unreachable_backend_and_reports_it() -> None:
     nowhere = f"http://{own_address()}:9"
     with temper("serve", "--backend-url", nowhere, "--port", "0", "--json") as process:
         url, _ = announced(process)
@@ -120,7 +120,7 @@ def test_missing_backend_is_reported_and_does_not_prevent_the_start() -> None:
     assert process.returncode == 0
 
 
-def test_no_worker_outlives_a_parent_that_was_killed() -> None:
+def test_killing_the_parent_process_ends_its_workers() -> None:
     flags = ("--workers", "2", "--port", "0", "--json", "--backend-url", "http://127.0.0.1:1")
     with temper("serve", *flags) as process:
         url = announced(process)[0]

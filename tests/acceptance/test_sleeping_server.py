@@ -51,7 +51,7 @@ def until_asleep(server: RunningServer, client: httpx.Client, *paths: str) -> No
 
 
 @pytest.mark.fault("F25")
-def test_monitoring_does_not_keep_a_server_awake(
+def test_status_requests_to_temper_do_not_keep_a_server_awake(
     sleeper: RunningServer, proxy: httpx.Client
 ) -> None:
     assert proxy.post("/v1/chat/completions", json=FOUR).status_code == 200

@@ -45,7 +45,9 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize("text", FOLDERS)
-def test_url_in_code_overrides_the_folder_settings(folder: Path, text: str) -> None:
+def test_a_backend_url_in_code_overrides_the_temper_toml_of_the_folder(
+    folder: Path, text: str
+) -> None:
     (folder / "temper.toml").write_text(FOLDERS[text], encoding="utf-8")
     kind: dict[str, dict[str, object]] = {"backend": {"kind": "llama-server"}}
     with listening_in_thread(ScriptedBackend(says("Hello."))) as url:
@@ -55,7 +57,7 @@ def test_url_in_code_overrides_the_folder_settings(folder: Path, text: str) -> N
             assert server.url
 
 
-def test_flag_overrides_the_folder_settings(folder: Path) -> None:
+def test_the_flag_backend_url_overrides_the_temper_toml_of_the_folder(folder: Path) -> None:
     (folder / "temper.toml").write_text(FOLDERS["several"], encoding="utf-8")
     with (
         listening_in_thread(ScriptedBackend()) as upstream,
@@ -65,13 +67,17 @@ def test_flag_overrides_the_folder_settings(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_reasoning_is_split_without_tools(language: str, *, stream: bool) -> None:
+async def test_without_tools_reasoning_is_separated_from_the_text(
+    language: str, *, stream: bool
+) -> None:
     async with temper(THOUGHT) as proxy:
         got = await ask(proxy, language, Chat(), stream=stream)
     assert (got.status, got.text) == (200, "Hello there.")
 
 
-async def test_reasoning_format_is_learned_in_a_chat_without_tools() -> None:
+async def test_after_a_reply_without_opening_tag_the_reasoning_of_later_replies_is_separated() -> (
+    None
+):
     opened = says("Hm.\n", "</think>\n", "Hello.")
     async with temper(THOUGHT, opened, opened) as proxy:
         body: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -101,7 +107,7 @@ class Kept:
 
 
 @pytest.mark.parametrize("language", PATHS)
-async def test_log_contains_the_error_of_a_request(language: str) -> None:
+async def test_the_record_of_a_rejected_request_contains_its_error(language: str) -> None:
     kept = Kept()
     async with temper(observers=Observers((kept,))) as proxy:
         path, _ = PATHS[language]
@@ -139,7 +145,7 @@ def test_local_server_refuses_a_port_setting() -> None:
         local_server("http://127.0.0.1:9", settings={"server": {"port": 9000}})
 
 
-async def test_background_requests_have_lower_priority_and_separate_metrics() -> None:
+async def test_waiting_requests_are_sent_in_order_of_priority_and_counted_by_priority() -> None:
     go = asyncio.Event()
     meter = Metrics()
     scripts: list[Script | bytes] = [Script((START, go, text("Hi."), end()))]

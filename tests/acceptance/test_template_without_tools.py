@@ -92,7 +92,9 @@ async def ask(
     return answer, engine
 
 
-def test_server_rejects_a_conversation_with_tools(server: RunningServer) -> None:
+def test_without_temper_the_server_rejects_two_user_messages_in_a_row(
+    server: RunningServer,
+) -> None:
     hello: JsonObject = {"role": "user", "content": "Hi"}
     body: JsonObject = {"messages": [hello, hello]}
     headers = {"authorization": f"Bearer {server.api_key}"}
@@ -103,7 +105,7 @@ def test_server_rejects_a_conversation_with_tools(server: RunningServer) -> None
 
 
 @pytest.mark.parametrize("name", [convention.name for convention in CONVENTIONS])
-async def test_tools_are_described_in_the_prompt_by_any_convention(
+async def test_with_any_convention_tools_are_described_in_the_prompt_and_a_call_is_parsed(
     server: RunningServer, name: str
 ) -> None:
     answer, engine = await ask(server, f"[[{name}]]", overrides=Overrides(convention=name))
@@ -140,7 +142,9 @@ async def test_a_nudge_keeps_the_turn_order_and_the_cached_prompt(
     assert second.cached >= 0.9 * first.prompt
 
 
-async def test_results_respect_the_turn_order(server: RunningServer) -> None:
+async def test_a_tool_result_is_sent_as_a_user_message_so_that_roles_alternate(
+    server: RunningServer,
+) -> None:
     answer, engine = await ask(server, "[[hermes]]", *RAN, policy="accept")
     assert answer.text == "Good to know."
     roles = [message.role for message in engine.attempts[0].upstream_request.messages]

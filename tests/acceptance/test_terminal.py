@@ -40,7 +40,9 @@ def end(command: WatchedCommand) -> str:
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_load_progress_and_requests_are_one_line_each(model: Path, columns: int) -> None:
+def test_on_a_terminal_the_loading_progress_and_each_request_take_one_line(
+    model: Path, columns: int
+) -> None:
     serve = ("serve", "--model", str(model), "--port", "0")
     with on_terminal(columns, *serve) as command:
         ask(command.read_until(READY)[1])
@@ -55,7 +57,7 @@ def test_load_progress_and_requests_are_one_line_each(model: Path, columns: int)
     assert " in, " in request
 
 
-def test_no_color_disables_colors(model: Path) -> None:
+def test_the_environment_variable_no_color_disables_colors(model: Path) -> None:
     serve = ("serve", "--model", str(model), "--port", "0")
     with on_terminal(80, *serve, environment={"NO_COLOR": "1"}) as command:
         ask(command.read_until(READY)[1])
@@ -74,7 +76,7 @@ def test_debug_level_prints_all_fields(model: Path) -> None:
 
 
 @pytest.mark.parametrize("has_live_lines", [True, False])
-def test_paused_terminal_delays_log_lines_but_no_request(
+def test_a_paused_terminal_delays_log_lines_but_no_responses(
     model: Path, *, has_live_lines: bool
 ) -> None:
     serve = ("serve", "--model", str(model), "--port", "0")
@@ -92,7 +94,7 @@ def test_paused_terminal_delays_log_lines_but_no_request(
         assert command.process.wait(TIMEOUT_SECONDS) == 0
 
 
-def test_unread_log_delays_no_request(model: Path) -> None:
+def test_a_full_log_pipe_delays_no_responses(model: Path) -> None:
     with temper("serve", "--model", str(model), "--port", "0", "--json") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -109,7 +111,7 @@ def test_unread_log_delays_no_request(model: Path) -> None:
         assert process.returncode == 0
 
 
-def test_a_pipe_gets_json_and_nothing_else(model: Path) -> None:
+def test_with_json_output_every_log_line_is_a_json_document(model: Path) -> None:
     with temper("serve", "--model", str(model), "--port", "0", "--json") as process:
         assert process.stdout is not None
         announced = json.parse(process.stdout.readline())

@@ -108,7 +108,7 @@ LANGUAGES = [
 
 @pytest.mark.parametrize(("path", "body"), LANGUAGES)
 @pytest.mark.parametrize(("thinking", "text"), [(None, USUAL), (True, USUAL), (False, SILENT)])
-async def test_operator_setting_applies_by_default(
+async def test_a_request_without_reasoning_options_uses_the_operators_setting(
     server: RunningServer, path: str, body: JsonObject, thinking: bool | None, text: str
 ) -> None:
     answer = await ask(server, path, body, thinking=thinking)
@@ -125,7 +125,7 @@ async def test_operator_setting_applies_by_default(
         ("/v1/responses", {**RESPONSES, "reasoning": {"effort": "none"}}),
     ],
 )
-async def test_client_disables_reasoning_in_its_dialect(
+async def test_a_client_can_disable_reasoning_in_its_dialect(
     server: RunningServer, path: str, body: JsonObject, thinking: bool | None
 ) -> None:
     assert await ask(server, path, body, thinking=thinking) == ("", SILENT)
@@ -138,7 +138,7 @@ async def test_client_disables_reasoning_in_its_dialect(
         ("/v1/messages", {**MESSAGES, "thinking": GENEROUS}),
     ],
 )
-async def test_client_overrides_the_operator(
+async def test_a_client_can_enable_reasoning_that_the_operator_disabled(
     server: RunningServer, path: str, body: JsonObject
 ) -> None:
     answer = await ask(server, path, body, thinking=False)
@@ -156,14 +156,14 @@ MUCH_EFFORT = pytest.mark.parametrize(
 
 
 @MUCH_EFFORT
-async def test_effort_does_not_enable_reasoning(
+async def test_an_effort_does_not_enable_reasoning_that_the_operator_disabled(
     server: RunningServer, path: str, body: JsonObject
 ) -> None:
     assert (await ask(server, path, body)).text == HARD
     assert (await ask(server, path, body, thinking=False)).text == SILENT
 
 
-async def test_budget_ends_reasoning_early(server: RunningServer) -> None:
+async def test_a_thinking_budget_ends_the_reasoning_early(server: RunningServer) -> None:
     whole = await ask(server, "/v1/messages", MESSAGES)
     bounded = await ask(server, "/v1/messages", {**MESSAGES, "thinking": BOUNDED})
     assert whole.thoughts.strip() == LONG.strip()
@@ -172,7 +172,7 @@ async def test_budget_ends_reasoning_early(server: RunningServer) -> None:
 
 
 @MUCH_EFFORT
-async def test_template_gets_the_nearest_effort_of_its_profile(
+async def test_the_effort_is_replaced_by_the_nearest_effort_of_the_profile(
     server: RunningServer, path: str, body: JsonObject
 ) -> None:
     profile = Profile("own", "Own", Quirks(efforts=("low", "xhigh")), Matching(("own",)))

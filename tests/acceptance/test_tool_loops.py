@@ -51,7 +51,9 @@ def client(served: Served) -> Iterator[openai.OpenAI]:
 
 
 @pytest.mark.parametrize("way", ["whole", "streamed", "parsed"])
-def test_agent_loop_ends_in_the_answer(served: Served, client: openai.OpenAI, way: str) -> None:
+def test_a_loop_with_the_openai_sdk_gets_the_answer_without_extra_generations(
+    served: Served, client: openai.OpenAI, way: str
+) -> None:
     earlier, tools = served.generations(), Tools([])
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": TRIP}]
     choice = answer(client, messages, way).choices[0]

@@ -92,7 +92,7 @@ def ask(client: httpx.Client, text: str, *tools: JsonValue, stream: bool = False
     ("offer", "tools"),
     [("asked", (TIME,)), ("toolless", ()), ("always", ()), ("always", (WEATHER_TOOL,))],
 )
-def test_real_tool_server_is_called(
+def test_a_call_of_an_operators_tool_is_run_by_its_tool_server(
     clients: Mapping[str, httpx.Client], offer: str, tools: tuple[JsonValue, ...], *, stream: bool
 ) -> None:
     answer = ask(clients[offer], "[[our time]]", *tools, stream=stream)
@@ -100,7 +100,7 @@ def test_real_tool_server_is_called(
     assert (read.text, read.report["tools"]) == (ANSWER, "time=1")
 
 
-def test_reply_with_tool_rounds_gives_the_same_prompt_as_separate_messages(
+def test_sending_back_tool_rounds_gives_the_same_prompt_as_separate_messages(
     clients: Mapping[str, httpx.Client],
 ) -> None:
     client = clients["asked"]
@@ -126,7 +126,7 @@ def test_reply_with_tool_rounds_gives_the_same_prompt_as_separate_messages(
     assert used["prompt_tokens_details"]["cached_tokens"] >= 0.9 * before  # type: ignore[index, call-overload, operator]
 
 
-def test_response_contains_executed_calls_and_continues_from_them(
+def test_a_response_contains_the_executed_calls_and_can_be_continued(
     clients: Mapping[str, httpx.Client], *, stream: bool
 ) -> None:
     with openai.OpenAI(base_url=f"{clients['asked'].base_url}/v1", api_key="none") as client:
@@ -187,7 +187,9 @@ def test_messages_contain_executed_calls_on_request(
     assert "mcp_tool_use" not in [str(block.type) for block in plain.content]
 
 
-def test_tools_run_only_on_request(clients: Mapping[str, httpx.Client]) -> None:
+def test_without_a_request_for_operators_tools_the_clients_call_is_returned(
+    clients: Mapping[str, httpx.Client],
+) -> None:
     answer = ask(clients["asked"], "[[call]]", WEATHER_TOOL)
     choice = answer.json()["choices"][0]
     assert choice["finish_reason"] == "tool_calls"
@@ -195,7 +197,9 @@ def test_tools_run_only_on_request(clients: Mapping[str, httpx.Client]) -> None:
     assert "x-temper-tools" not in answer.headers
 
 
-def test_mixed_calls_run_only_the_operators_tools(clients: Mapping[str, httpx.Client]) -> None:
+def test_of_mixed_calls_temper_runs_only_those_of_operators_tools(
+    clients: Mapping[str, httpx.Client],
+) -> None:
     answer = ask(clients["always"], "[[mixed]]", WEATHER_TOOL)
     read = read_answer(answer)
     assert (read.text, read.report["tools"]) == (ANSWER, "fake=1")
@@ -209,7 +213,7 @@ def test_mixed_calls_run_only_the_operators_tools(clients: Mapping[str, httpx.Cl
         pytest.param(signal.SIGKILL, marks=pytest.mark.fault("F71")),
     ],
 )
-def test_no_tool_program_outlives_temper(
+def test_the_programs_of_tool_servers_end_with_temper(
     llama_server: RunningServer, tmp_path: Path, number: signal.Signals
 ) -> None:
     log, flags = tmp_path / "log", ("--config", str(configured(tmp_path)), "--port", "0", "--json")

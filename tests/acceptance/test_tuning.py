@@ -78,7 +78,9 @@ async def ask(target: ModelTarget) -> tuple[str, str]:
 
 
 @pytest.mark.deep
-async def test_serve_uses_the_tuned_effort(server: RunningServer, tmp_path: Path) -> None:
+async def test_serve_uses_the_effort_that_tune_selected(
+    server: RunningServer, tmp_path: Path
+) -> None:
     home, tasks, state = (tmp_path / name for name in ("own", "tasks", "state"))
     for folder in (home, tasks, state):
         folder.mkdir()
@@ -112,7 +114,9 @@ async def test_serve_uses_the_tuned_effort(server: RunningServer, tmp_path: Path
 
 
 @pytest.mark.deep
-def test_model_file_is_tuned_within_the_time_limit(scripted_model: Path, tmp_path: Path) -> None:
+def test_tune_of_a_model_file_ends_after_the_time_limit(
+    scripted_model: Path, tmp_path: Path
+) -> None:
     model = tmp_path / "tuned.gguf"  # a copy, because other tests use the shared file
     model.hardlink_to(scripted_model)
     flags = ("--model", str(model), "--minutes", "0.1", "--dry-run")

@@ -68,7 +68,7 @@ async def test_answer_before_a_required_step_is_replaced_by_the_step(
     assert answer.report["repairs"] == "rejected=step_missing"
 
 
-async def test_a_model_without_the_arguments_asks_for_them(
+async def test_a_model_that_lacks_a_required_argument_asks_the_user_after_a_nudge(
     server: RunningServer, *, stream: bool
 ) -> None:
     answer = await ask(server, said("user", "[[no city]]"), stream=stream)
@@ -76,7 +76,7 @@ async def test_a_model_without_the_arguments_asks_for_them(
     assert "rejected=invalid_arguments" in answer.report["repairs"]
 
 
-async def test_model_changes_its_approach_after_three_failed_rounds(
+async def test_after_three_failed_tool_calls_a_nudge_makes_the_model_ask_the_user(
     server: RunningServer, *, stream: bool
 ) -> None:
     answer = await ask(server, said("user", "How is it?"), *FAILED, stream=stream)

@@ -27,7 +27,7 @@ def with_policy(policy: str) -> dict[str, str]:
     return {"x-temper-text-policy": policy}
 
 
-async def test_good_call_is_returned(*, stream: bool) -> None:
+async def test_a_valid_call_is_returned_with_the_id_of_the_backend(*, stream: bool) -> None:
     async with temper(calls("get_weather", '{"city"', ': "Paris"}')) as proxy:
         answer = await proxy.ask(request(), stream=stream)
     assert (answer.called, answer.text, answer.reason) == (
@@ -68,7 +68,7 @@ async def test_parallel_calls_keep_their_order_and_have_unique_ids(*, stream: bo
     assert "" not in ids
 
 
-async def test_an_answer_in_prose_costs_one_generation_and_is_shown_at_once() -> None:
+async def test_a_text_answer_is_streamed_at_once_and_needs_one_generation() -> None:
     gate = asyncio.Event()
     script = Script((sse.START + sse.text("It is "), gate, sse.text("sunny."), sse.end()))
     async with temper(script) as proxy:
@@ -83,7 +83,7 @@ async def test_an_answer_in_prose_costs_one_generation_and_is_shown_at_once() ->
     assert "attempts=1; outcome=clean" in seen
 
 
-async def test_prose_is_nudged_once_and_then_accepted(*, stream: bool) -> None:
+async def test_with_policy_respond_prose_is_retried_once_and_then_accepted(*, stream: bool) -> None:
     async with temper(says("It is sunny."), says("Really, ", "it is.")) as proxy:
         answer = await proxy.ask(request(), stream=stream, headers=with_policy("respond"))
     assert (answer.text, answer.reason) == ("Really, it is.", "stop")
@@ -92,7 +92,9 @@ async def test_prose_is_nudged_once_and_then_accepted(*, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("is_by_header", [False, True], ids=["setting", "header"])
-async def test_accepted_prose_is_the_answer(*, stream: bool, is_by_header: bool) -> None:
+async def test_with_policy_accept_prose_is_returned_without_a_retry(
+    *, stream: bool, is_by_header: bool
+) -> None:
     headers = with_policy("accept") if is_by_header else None
     policy = Policy() if is_by_header else Policy(text_policy=TextPolicy.ACCEPT)
     async with temper(says("It is ", "sunny."), serving=ServerOptions(policy=policy)) as proxy:
@@ -116,7 +118,7 @@ async def test_prose_where_a_call_is_required_is_retried_and_reported_as_exhaust
     assert answer.report == {"attempts": "3", "outcome": "exhausted", "repairs": "rejected=prose"}
 
 
-async def test_respond_call_never_reaches_a_client(*, stream: bool) -> None:
+async def test_a_call_of_respond_is_returned_as_text(*, stream: bool) -> None:
     message = calls("respond", '{"mess', 'age": "It is', " su", 'nny."}')
     async with temper(message) as proxy:
         answer = await proxy.ask(request(), stream=stream, headers=with_policy("respond"))
@@ -136,7 +138,7 @@ async def test_respond_call_never_reaches_a_client(*, stream: bool) -> None:
     ],
     ids=["name", "schema", "json"],
 )
-async def test_nudge_is_appended_and_the_prefix_unchanged(
+async def test_a_nudge_is_appended_to_the_unchanged_messages(
     *, stream: bool, bad: bytes, violation: str
 ) -> None:
     async with temper(bad, calls("get_weather", PARIS)) as proxy:
@@ -159,7 +161,7 @@ async def test_after_text_was_shown_a_retry_adds_only_its_call() -> None:
     assert answer.reason == "tool_calls"
 
 
-async def test_last_attempt_is_constrained(*, stream: bool) -> None:
+async def test_the_third_attempt_is_constrained_to_a_call(*, stream: bool) -> None:
     forced = json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}})
     bad = calls("get_weather", "{}")
     async with temper(bad, bad, says(*forced)) as proxy:
@@ -176,13 +178,15 @@ async def test_last_attempt_is_constrained(*, stream: bool) -> None:
     assert "respond" in json.dump_text(format_)  # no argument was certain, so nothing was shown
 
 
-async def test_failed_retry_keeps_the_earlier_reply(*, stream: bool) -> None:
+async def test_if_the_retry_fails_the_earlier_reply_is_returned(*, stream: bool) -> None:
     async with temper(says("It is sunny."), refuses(400, {"message": "no"})) as proxy:
         answer = await proxy.ask(request(), stream=stream)
     assert (answer.status, answer.text) == (200, "It is sunny.")
 
 
-async def test_shown_call_that_breaks_off_is_an_error_without_finish_reason() -> None:
+async def test_a_streamed_call_that_no_attempt_completes_ends_with_an_error_without_finish_reason() -> (
+    None
+):
     bad = calls("get_weather", '{"city": "Paris"', ', "days": "no"}')
     async with temper(bad, calls("get_time", "{}"), says("{}")) as proxy:
         answer = await proxy.ask(request(), stream=True)
@@ -201,7 +205,7 @@ async def test_guardrails_can_be_switched_off_for_one_request(*, stream: bool) -
 
 
 @pytest.mark.parametrize("others", [{"tools": None}, {"tools": []}, {"tool_choice": "none"}])
-async def test_reply_passes_unchanged_without_tools(
+async def test_without_tools_a_reply_that_looks_like_a_call_is_returned_unchanged(
     *, stream: bool, others: dict[str, JsonValue]
 ) -> None:
     async with temper(says("An example: ", LEAKED)) as proxy:
@@ -213,7 +217,9 @@ async def test_reply_passes_unchanged_without_tools(
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "get_weather"}}]
 )
-async def test_required_call_is_enforced_by_temper(*, stream: bool, choice: JsonValue) -> None:
+async def test_prose_for_a_required_call_is_retried_until_a_call(
+    *, stream: bool, choice: JsonValue
+) -> None:
     forced = json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}})
     async with temper(says("No."), calls("get_time", "{}"), says(forced)) as proxy:
         body = request(tool_choice=choice)
@@ -266,7 +272,7 @@ QUICKLY = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.02))
 
 
 @pytest.mark.parametrize("headers", [{}, {"idempotency-key": "k"}])
-async def test_whole_response_begins_with_spaces_while_the_model_is_silent(
+async def test_a_response_that_is_not_streamed_begins_with_spaces_while_the_model_is_silent(
     headers: dict[str, str],
 ) -> None:
     gate = asyncio.Event()
@@ -287,7 +293,7 @@ async def test_whole_response_begins_with_spaces_while_the_model_is_silent(
 
 
 @pytest.mark.parametrize("headers", [{}, {"idempotency-key": "k"}])
-async def test_whole_response_that_fails_after_its_start_is_truncated(
+async def test_a_response_that_is_not_streamed_is_cut_off_if_it_fails_after_its_start(
     headers: dict[str, str],
 ) -> None:
     gate = asyncio.Event()
@@ -307,6 +313,6 @@ async def test_whole_response_that_fails_after_its_start_is_truncated(
     assert (again.status_code, "idempotent-replayed" in again.headers) == (200, False)
 
 
-async def test_early_failure_of_a_whole_response_keeps_its_status() -> None:
+async def test_a_failure_before_the_start_of_the_response_has_its_own_status() -> None:
     async with temper(refuses(429, {"message": "Later."}), serving=QUICKLY) as proxy:
         assert (await proxy.ask(request(), stream=False)).status == 429

@@ -40,7 +40,9 @@ ROUTES = (
 @pytest.mark.parametrize(
     "path", [CHAT, "/v1/models", "/v1/embeddings", "/props", "/nowhere", "/openapi.json"]
 )
-async def test_requests_without_the_key_are_refused(headers: dict[str, str], path: str) -> None:
+async def test_a_request_without_a_valid_api_key_gets_401(
+    headers: dict[str, str], path: str
+) -> None:
     async with temper(serving=LOCKED) as proxy:
         response = await proxy.client.post(path, content=b"{", headers=headers)
     assert response.status_code == 401
@@ -55,14 +57,16 @@ async def test_requests_without_the_key_are_refused(headers: dict[str, str], pat
     "headers",
     [{"authorization": f"Bearer {KEY}"}, {"authorization": f"bearer  {KEY}"}, {"x-api-key": KEY}],
 )
-async def test_a_request_with_the_key_is_answered(*, headers: dict[str, str], stream: bool) -> None:
+async def test_a_request_with_a_valid_api_key_is_answered(
+    *, headers: dict[str, str], stream: bool
+) -> None:
     async with temper(says("Hi."), serving=LOCKED) as proxy:
         answer = await proxy.ask(request(tools=None), stream=stream, headers=headers)
     assert answer.text == "Hi."
 
 
 @pytest.mark.parametrize("path", ["/health", "/healthz", "/readyz"])
-async def test_probes_need_no_key(path: str) -> None:
+async def test_health_endpoints_need_no_api_key(path: str) -> None:
     async with temper(serving=LOCKED) as proxy:
         assert (await proxy.client.get(path)).status_code == 200
         response = await proxy.client.head(path)  # as many monitors do
@@ -131,7 +135,7 @@ async def test_wrong_method_is_a_405_with_the_allowed_method(
 MODEL: JsonObject = {"id": "org/tiny:q4", "object": "x", "created": 5, "meta": {"n_ctx": 2048}}
 
 
-async def test_model_list_is_that_of_the_backend() -> None:
+async def test_the_models_of_the_backend_are_listed_and_retrieved_with_capabilities() -> None:
     async with temper() as proxy:
         proxy.backend.models = {"object": "list", "data": [MODEL]}
         listed = (await proxy.client.get("/v1/models")).json()
@@ -155,7 +159,9 @@ async def test_unknown_model_error_names_the_known_models() -> None:
     ("upstream", "readiness", "status"),
     [(200, "ready", 200), (503, "loading", 503), (500, "unreachable", 503)],
 )
-async def test_probes_report_the_backend_health(upstream: int, readiness: str, status: int) -> None:
+async def test_readyz_and_health_report_the_state_of_the_backend(
+    upstream: int, readiness: str, status: int
+) -> None:
     async with temper() as proxy:
         proxy.backend.health = upstream
         alive = await proxy.client.get("/healthz")
@@ -170,7 +176,7 @@ async def test_probes_report_the_backend_health(upstream: int, readiness: str, s
         assert health.json()["error"]["message"] == "Loading model"
 
 
-async def test_a_process_without_a_backend_is_alive_and_not_ready() -> None:
+async def test_with_an_unreachable_backend_healthz_is_200_and_readyz_is_503() -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
     async with temper_at(url) as proxy:
@@ -191,7 +197,7 @@ async def test_the_openapi_document_has_every_route() -> None:
     assert set(ROUTES) <= set(paths)
 
 
-async def test_only_allowed_origins_are_accepted() -> None:
+async def test_only_allowed_origins_get_cors_headers() -> None:
     preflight = {
         "origin": "https://chat.example.com",
         "access-control-request-method": "POST",

@@ -62,7 +62,7 @@ def error(status: int, **others: JsonValue) -> Script:
         (b"data: \xff\xfe\n\n", 502, "backend_protocol_error"),
     ],
 )
-async def test_an_early_failure_has_its_own_status(
+async def test_a_backend_failure_before_the_first_byte_has_its_own_status(
     *, script: Script | bytes, status: int, code: str | None, stream: bool
 ) -> None:
     async with temper(script) as proxy:
@@ -74,7 +74,7 @@ async def test_an_early_failure_has_its_own_status(
     assert len(proxy.backend.upstream_requests) == 1
 
 
-async def test_overflow_error_has_both_token_counts_in_the_wording_of_openai(
+async def test_an_overflow_error_has_the_prompt_tokens_and_the_window_in_the_wording_of_openai(
     *, stream: bool
 ) -> None:
     overflow = error(
@@ -103,7 +103,7 @@ async def test_retry_after_of_the_backend_that_is_not_ascii_is_dropped() -> None
     assert "retry-after" not in answer.headers
 
 
-async def test_a_backend_that_is_down_is_unavailable(*, stream: bool) -> None:
+async def test_an_unreachable_backend_is_a_502(*, stream: bool) -> None:
     async with listening(ScriptedBackend(), own_address()) as gone:
         url = gone.url
     async with temper_at(url) as proxy:
@@ -149,7 +149,7 @@ async def test_late_failure_is_an_event_without_done_mark(
 
 
 @pytest.mark.parametrize(("steps", "code"), LATE)
-async def test_truncated_whole_response_is_an_error(
+async def test_a_reply_that_breaks_off_is_an_error_status_if_the_response_is_not_streamed(
     steps: tuple[bytes | Ending, ...], code: str
 ) -> None:
     async with temper(Script(steps), timeouts=BREAKING_OFF) as proxy:
@@ -202,7 +202,7 @@ async def test_stream_of_a_silent_backend_has_keep_alives(before: tuple[bytes, .
     assert events[-1] == "data: [DONE]"
 
 
-async def test_a_failure_after_silence_is_an_event() -> None:
+async def test_a_failure_after_keep_alives_is_an_error_event() -> None:
     gate = asyncio.Event()
     script = Script((gate, b"<html>"))
     async with temper(

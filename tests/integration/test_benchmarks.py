@@ -60,7 +60,7 @@ def breaks_schema(task: bfcl.BfclTask) -> bool:
     )
 
 
-def test_bfcl_accepts_its_right_calls_except_known_contradictions() -> None:
+def test_bfcl_judges_its_own_expected_calls_right_except_known_contradictions() -> None:
     require_bfcl()
     tasks = bfcl.load("")
     conversations = [task for task in tasks if isinstance(task, bfcl.BfclConversation)]
@@ -103,7 +103,9 @@ def _conversations() -> Iterator[bfcl.BfclConversation]:
     return (task for task in bfcl.load("multi_turn", 1) if isinstance(task, bfcl.BfclConversation))
 
 
-async def test_a_model_without_errors_is_right_directly_and_through_temper(tmp_path: Path) -> None:
+async def test_a_simulated_model_without_errors_is_right_directly_and_through_temper(
+    tmp_path: Path,
+) -> None:
     require_bfcl()
     runs = await _runs(tmp_path, "healthy", most=3)
     broken = {task.name for task in bfcl.load("", 3) if breaks_schema(task)}
@@ -113,7 +115,9 @@ async def test_a_model_without_errors_is_right_directly_and_through_temper(tmp_p
     assert retried <= broken
 
 
-async def test_temper_helps_a_model_with_published_error_rates(tmp_path: Path) -> None:
+async def test_a_simulated_model_with_published_error_rates_is_right_more_often_through_temper(
+    tmp_path: Path,
+) -> None:
     require_bfcl()
     runs = await _runs(tmp_path, "p-small", most=6)
     right = {arm: sum(run.right for run in runs if run.arm == arm) for arm in ("direct", "temper")}
@@ -126,7 +130,7 @@ async def _runs(folder: Path, profile: str, most: int) -> list[RunRecord]:
     return records.runs
 
 
-async def test_right_calls_arrive_unchanged_in_every_syntax(tmp_path: Path) -> None:
+async def test_expected_calls_written_in_any_syntax_are_parsed_unchanged(tmp_path: Path) -> None:
     require_bfcl()
     choice = EvaluationChoice(benchmark="gold", most=1)
     runs = (await evaluate(choice, tmp_path, lambda _arm: None)).runs
@@ -134,7 +138,9 @@ async def test_right_calls_arrive_unchanged_in_every_syntax(tmp_path: Path) -> N
     assert [(run.scenario, run.why) for run in runs if not run.right] == []
 
 
-async def test_every_category_of_tool_eval_bench_is_equal_through_temper(tmp_path: Path) -> None:
+async def test_a_healthy_model_has_equal_tool_eval_bench_scores_directly_and_through_temper(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("tool_eval_bench", reason="needs the extra `benchmarks`")
     choice = EvaluationChoice(benchmark="tool-eval-bench", profiles=("healthy",))
     runs = (await evaluate(choice, tmp_path, lambda _arm: None)).runs
@@ -208,7 +214,7 @@ def worked_on(task: tau2.TicketTask, *replies: tuple[PlannedCall, ...]) -> Judgm
     return task.judge(world, transcript)
 
 
-def test_the_right_calls_of_tau2_are_right_and_fewer_are_wrong() -> None:
+def test_tau2_judges_its_expected_calls_right_and_incomplete_calls_wrong() -> None:
     require_tau2()
     tasks = tau2.load("", 2)
     assert [task.family for task in tasks[::2]] == [f"tau2:{name}" for name in tau2.CATEGORIES]
@@ -226,7 +232,9 @@ def test_the_right_calls_of_tau2_are_right_and_fewer_are_wrong() -> None:
     assert tasks[0].judge(tasks[0].world(), [text]).why == "agent_error"
 
 
-async def test_temper_does_not_change_the_runs_of_tau2(tmp_path: Path) -> None:
+async def test_a_healthy_model_has_equal_tau2_runs_directly_and_through_temper(
+    tmp_path: Path,
+) -> None:
     require_tau2()
     choice = EvaluationChoice(benchmark="tau2", profiles=("healthy",), most=2)
     runs = (await evaluate(choice, tmp_path, lambda _arm: None)).runs

@@ -126,7 +126,9 @@ async def post(proxy: RunningProxy, path: str, *, stream: bool = False) -> str:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_call_of_the_check_is_part_of_the_same_message(*, path: str, stream: bool) -> None:
+async def test_a_call_generated_by_the_check_is_returned_in_the_same_message(
+    *, path: str, stream: bool
+) -> None:
     async with temper(GAVE_UP, AGAIN, serving=SERVING) as proxy:
         text = await post(proxy, path, stream=stream)
     first, second = proxy.backend.upstream_requests
@@ -155,7 +157,7 @@ async def test_call_of_the_check_is_part_of_the_same_message(*, path: str, strea
     ],
     ids=["done", "prose", "an unknown broken call", "the same call", "a failure", "an overflow"],
 )
-async def test_answer_is_unchanged_without_a_new_call(
+async def test_if_the_check_generates_no_call_the_answer_is_unchanged(
     *, path: str, reply: bytes | Script, stream: bool
 ) -> None:
     async with temper(GAVE_UP, reply, serving=SERVING) as proxy:
@@ -166,7 +168,7 @@ async def test_answer_is_unchanged_without_a_new_call(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_text_is_sent_before_the_check_and_its_end_after_keep_alives(path: str) -> None:
+async def test_during_the_check_the_text_is_already_sent_and_keep_alives_follow(path: str) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(keep_alive=0.02))
     body = json.dump({**PATHS[path], "stream": True})
@@ -192,7 +194,7 @@ async def test_text_is_sent_before_the_check_and_its_end_after_keep_alives(path:
         Script((sse.START + sse.delta({"reasoning_content": "hm "}) * 400, Ending.NEVER)),
     ],
 )
-async def test_check_that_generates_no_call_is_canceled_at_the_backend(
+async def test_a_check_that_generates_text_is_canceled_at_the_backend(
     *, stops: Script, stream: bool
 ) -> None:
     async with temper(GAVE_UP, stops, serving=SERVING) as proxy:
@@ -201,7 +203,7 @@ async def test_check_that_generates_no_call_is_canceled_at_the_backend(
     assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
 
 
-async def test_disconnect_cancels_the_check(*, stream: bool) -> None:
+async def test_a_client_disconnect_cancels_the_check_at_the_backend(*, stream: bool) -> None:
     async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=SERVING) as proxy:
         asking = asyncio.create_task(proxy.ask(CHAT, stream=stream))
         upstream_requests = [await proxy.backend.next_request() for _ in range(2)]
@@ -212,7 +214,7 @@ async def test_disconnect_cancels_the_check(*, stream: bool) -> None:
 @pytest.mark.parametrize(
     "begun", [b"", sse.START, sse.START + sse.call_delta("get_weather", '{"ci')]
 )
-async def test_backend_failure_in_the_check_keeps_the_answer(*, begun: bytes, stream: bool) -> None:
+async def test_if_the_check_fails_the_answer_is_returned(*, begun: bytes, stream: bool) -> None:
     records = Records()
     dies = Script((begun, Ending.BREAKS))
     observers = Observers((records,))
@@ -223,14 +225,14 @@ async def test_backend_failure_in_the_check_keeps_the_answer(*, begun: bytes, st
     assert ClosedOut("failed_result", "failed") in record.facts
 
 
-async def test_deadline_in_the_check_keeps_the_answer(*, stream: bool) -> None:
+async def test_if_the_check_exceeds_the_deadline_the_answer_is_returned(*, stream: bool) -> None:
     serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(deadline=0.5))
     async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=serving) as proxy:
         answer = await proxy.ask(CHAT, stream=stream)
     assert (answer.text, answer.calls, answer.reason) == ("It failed.", [], "stop")
 
 
-async def test_check_is_in_log_metrics_and_record(*, stream: bool) -> None:
+async def test_the_check_appears_in_the_record_and_the_metrics(*, stream: bool) -> None:
     records = Records()
     observers = Observers((records,), meter=Metrics())
     async with temper(GAVE_UP, AGAIN, serving=SERVING, observers=observers) as proxy:
@@ -252,7 +254,7 @@ async def test_check_is_in_log_metrics_and_record(*, stream: bool) -> None:
         ((GAVE_UP, refuses(500, {"message": "no"})), "responses"),
     ],
 )
-async def test_recorded_check_is_judged_the_same_and_shows_the_message_of_the_check(
+async def test_a_replayed_check_has_the_recorded_result_and_message(
     *, replies: tuple[bytes | Script, ...], kind: str, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"
@@ -270,7 +272,9 @@ async def test_recorded_check_is_judged_the_same_and_shows_the_message_of_the_ch
     assert "failed with:" in nudge.text
 
 
-async def test_operator_tools_run_and_the_answer_follows_a_blank_line(*, stream: bool) -> None:
+async def test_after_a_check_that_calls_operator_tools_the_answer_follows_a_blank_line(
+    *, stream: bool
+) -> None:
     ran = {
         "find": ToolCallResult("21 degrees"),
         "open": ToolCallResult("Error: no such page", Status.FAILED),

@@ -160,7 +160,9 @@ async def test_denied_call_is_not_run(tmp_path: Path, *, stream: bool) -> None:
     assert (tool.status, tool.error, tool.seconds) == ("refused", "refused", 0.0)
 
 
-async def test_call_without_a_decision_in_time_is_not_run(tmp_path: Path, *, stream: bool) -> None:
+async def test_a_call_that_is_not_confirmed_in_time_is_not_run(
+    tmp_path: Path, *, stream: bool
+) -> None:
     async with with_confirmation(tmp_path, ECHO, SAYS, seconds=0.05) as scene:
         answer = await begin(scene, stream=stream)
         assert answer.text == "It was done."
@@ -170,7 +172,9 @@ async def test_call_without_a_decision_in_time_is_not_run(tmp_path: Path, *, str
     assert (tool.status, tool.error) == ("refused", "unanswered")
 
 
-async def test_disconnect_withdraws_the_confirmation(tmp_path: Path, *, stream: bool) -> None:
+async def test_a_client_disconnect_removes_its_pending_confirmation(
+    tmp_path: Path, *, stream: bool
+) -> None:
     async with with_confirmation(tmp_path, ECHO) as scene:
         asking = begin(scene, stream=stream)
         (call,) = await scene.pending()
@@ -183,7 +187,9 @@ async def test_disconnect_withdraws_the_confirmation(tmp_path: Path, *, stream: 
     assert [tool.status for tool in scene.records[0].tools] == ["cancelled"]
 
 
-async def test_decision_applies_to_equal_calls_of_the_same_request_only(tmp_path: Path) -> None:
+async def test_a_decision_is_reused_for_equal_calls_only_in_the_same_request(
+    tmp_path: Path,
+) -> None:
     again = calls("echo", '{ "text" : "Paris" }')
     other = calls("echo", '{"text": "Rome"}')
     async with with_confirmation(tmp_path, ECHO, again, other, SAYS, ECHO, SAYS) as scene:
@@ -212,7 +218,7 @@ async def test_decision_applies_to_equal_calls_of_the_same_request_only(tmp_path
         ("/v1/responses", {"input": "Delete it."}),
     ],
 )
-async def test_clients_of_all_dialects_wait_for_confirmation(
+async def test_in_every_dialect_the_response_waits_for_the_confirmation(
     tmp_path: Path, path: str, body: JsonObject, *, stream: bool
 ) -> None:
     asks = json.dump({"model": "m", "stream": stream, "tools": ASKING["tools"], **body})
@@ -239,7 +245,7 @@ async def test_duplicate_calls_in_one_reply_need_one_confirmation(tmp_path: Path
         assert scene.results() == [REFUSED, REFUSED]
 
 
-async def test_other_calls_run_during_a_confirmation(tmp_path: Path) -> None:
+async def test_calls_without_confirmation_run_while_another_call_waits(tmp_path: Path) -> None:
     both = (
         sse.START
         + sse.call_delta("echo", '{"text": "Paris"}', call_id="one")
@@ -283,7 +289,7 @@ async def test_keep_alives_are_sent_during_a_confirmation(tmp_path: Path) -> Non
     assert b"It was done." in rest
 
 
-async def test_watchers_receive_confirmations_at_once(tmp_path: Path) -> None:
+async def test_the_event_feed_contains_a_pending_confirmation_at_once(tmp_path: Path) -> None:
     async with with_confirmation(tmp_path, ECHO, SAYS) as scene, following(scene.proxy) as events:
         name, state = await anext(events)
         assert (name, state["confirmations"]) == ("state", [])
@@ -330,7 +336,7 @@ async def test_watchers_receive_confirmations_at_once(tmp_path: Path) -> None:
         ),
     ],
 )
-async def test_only_the_operator_can_confirm_and_only_from_the_page(
+async def test_confirming_requires_an_operators_key_and_the_origin_of_the_dashboard(
     tmp_path: Path, headers: dict[str, str], refusal: tuple[int, str]
 ) -> None:
     access = Access(KEYS, frozenset({"127.0.0.1"}))
@@ -357,7 +363,7 @@ async def test_only_the_operator_can_confirm_and_only_from_the_page(
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"allow": 1}', b'{"allow": "true"}', b"x"])
-async def test_decision_must_be_a_boolean(tmp_path: Path, body: bytes) -> None:
+async def test_a_decision_that_is_no_boolean_is_a_400(tmp_path: Path, body: bytes) -> None:
     async with with_confirmation(tmp_path, ECHO, SAYS) as scene:
         answer = begin(scene)
         (call,) = await scene.pending()
@@ -370,7 +376,7 @@ async def test_decision_must_be_a_boolean(tmp_path: Path, body: bytes) -> None:
     assert scene.ran == []
 
 
-async def test_read_only_page_cannot_confirm(tmp_path: Path) -> None:
+async def test_with_a_read_only_dashboard_confirming_is_a_403(tmp_path: Path) -> None:
     serving = ServerOptions(has_read_only_ui=True)
     async with with_confirmation(tmp_path, ECHO, SAYS, serving=serving) as scene:
         answer = begin(scene)

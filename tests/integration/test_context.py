@@ -114,7 +114,7 @@ async def test_sent_prefix_is_stable_until_the_next_compaction() -> None:
 
 
 @pytest.mark.parametrize("mode", ["off", "report"])
-async def test_a_client_may_forbid_compaction(mode: str) -> None:
+async def test_with_the_compaction_header_off_the_prompt_is_forwarded_unchanged(mode: str) -> None:
     async with temper(costs(3 * WINDOW)) as proxy:
         with_window(proxy)
         headers = {"x-temper-compaction": mode}
@@ -132,7 +132,7 @@ async def test_unknown_compaction_option_is_rejected_by_name() -> None:
     assert answer.error["param"] == "x-temper-compaction"
 
 
-async def test_rejected_prompt_is_compacted_again(*, stream: bool) -> None:
+async def test_a_prompt_that_the_backend_rejects_as_too_long_is_compacted(*, stream: bool) -> None:
     """The window is unknown at first: the rejection reports it and the size of the prompt."""
     async with temper(refuses(400, OVERFLOW), DONE) as proxy:
         answer = await proxy.ask(conversation(20), stream=stream)
@@ -158,7 +158,7 @@ async def test_incompressible_prompt_is_rejected_with_both_token_counts(*, strea
     assert "maximum context length" in str(answer.error["message"])
 
 
-async def test_incompressible_overflow_keeps_the_backend_message() -> None:
+async def test_an_overflow_of_a_short_conversation_has_the_message_of_the_backend() -> None:
     async with temper(refuses(400, OVERFLOW), refuses(400, OVERFLOW)) as proxy:
         answer = await proxy.ask(conversation(1))
     assert answer.error is not None
@@ -166,7 +166,7 @@ async def test_incompressible_overflow_keeps_the_backend_message() -> None:
     assert answer.error["n_prompt_tokens"] == 9000
 
 
-async def test_token_counts_equal_those_of_the_sent_prompt() -> None:
+async def test_input_tokens_are_those_of_the_compacted_prompt() -> None:
     async with temper() as proxy:
         with_window(proxy)
         counts = []
@@ -218,7 +218,7 @@ async def test_silently_truncated_prompt_is_compacted_and_reported(*, stream: bo
     assert (answer.status, answer.text, answer.error) == (200, "City number 3.", None)
 
 
-async def test_truncation_detected_after_shown_text_is_an_error() -> None:
+async def test_a_truncated_prompt_detected_after_streamed_text_is_an_error() -> None:
     async with temper(costs(COST), costs(900)) as proxy:
         with_window(proxy)
         await proxy.ask({**conversation(3), "tool_choice": "none"})
@@ -294,7 +294,7 @@ async def grow(backend: TokenizingBackend, steps: Steps, turns: int = 50) -> lis
 
 
 @TEXTS
-async def test_no_prompt_is_too_long_for_a_backend_that_counts(
+async def test_with_token_counting_no_prompt_of_a_growing_conversation_is_rejected(
     steps: Steps, tokenize: Callable[[str], int]
 ) -> None:
     backend = TokenizingBackend(tokenize=tokenize, window=14_336)
@@ -308,7 +308,7 @@ async def test_no_prompt_is_too_long_for_a_backend_that_counts(
 
 @TEXTS
 @pytest.mark.parametrize("is_silent", mostly_deep([False, True]))
-async def test_oversized_prompt_is_compacted_until_it_fits(
+async def test_without_token_counting_a_growing_conversation_is_rejected_at_most_six_times(
     steps: Steps, tokenize: Callable[[str], int], *, is_silent: bool
 ) -> None:
     """Without token counting, only rejections and usage reveal the size of prompts."""
@@ -346,7 +346,7 @@ class RecordingBackend(TokenizingBackend):
         return await super().count_texts(texts, headers)
 
 
-async def test_server_responds_while_counting_a_result_of_megabytes() -> None:
+async def test_health_is_answered_while_a_tool_result_of_megabytes_is_counted() -> None:
     watching = RecordingBackend(tokenize=lambda text: len(text) // 4)
     long = "7" * 3_000_000
     call, result = step(0)

@@ -91,7 +91,7 @@ async def following(
             yield feed
 
 
-async def test_every_request_is_a_row_with_its_logged_figures() -> None:
+async def test_every_request_is_a_dashboard_row_with_the_values_of_its_log_record() -> None:
     records, board = Records(), Board()
     scripts = (GOOD, RESCUED, says("Prose."), RESCUED, BROKEN, BROKEN, BROKEN)
     observers = Observers((records,), board=board)
@@ -145,7 +145,7 @@ def reply_with_counts(prompt: int, cached: int, milliseconds: float) -> bytes:
     return sse.START + sse.text("Good.") + end + counts + sse.DONE
 
 
-async def test_a_prompt_that_was_read_again_is_explained_and_logged(
+async def test_a_row_explains_why_the_engine_read_a_prompt_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     replies = (
@@ -176,7 +176,7 @@ async def test_a_prompt_that_was_read_again_is_explained_and_logged(
     assert warned == [f"prompt re-read: 12,431 of 13,020 tokens (38 s), because {reason}"]
 
 
-async def test_state_plus_events_equals_a_later_state(*, stream: bool) -> None:
+async def test_applying_the_events_to_a_state_gives_the_later_state(*, stream: bool) -> None:
     rows: dict[JsonValue, JsonObject] = {}
     async with temper(GOOD, RESCUED, GOOD, observers=observers_with_board()) as proxy:
         await proxy.ask(request(), stream=stream)
@@ -216,7 +216,7 @@ async def test_events_after_a_flood_of_rows_give_the_same_rows_as_the_state() ->
     assert all(rows[row["id"]] == row for row in later)
 
 
-async def test_seventeenth_watcher_is_rejected_until_another_disconnects() -> None:
+async def test_the_seventeenth_event_feed_is_rejected_until_another_closes() -> None:
     async with temper(observers=observers_with_board()) as proxy, AsyncExitStack() as stack:
         leaving = await stack.enter_async_context(AsyncExitStack())
         for number in range(MOST_WATCHERS):
@@ -233,7 +233,7 @@ async def test_seventeenth_watcher_is_rejected_until_another_disconnects() -> No
         assert status == 200
 
 
-async def test_page_of_another_site_cannot_read_the_state() -> None:
+async def test_a_cross_site_request_for_the_state_is_a_403() -> None:
     async with temper(observers=observers_with_board()) as proxy:
         status, body = await get_data(proxy, "state", **{"sec-fetch-site": "cross-site"})
         assert (status, code_of(body)) == (403, "foreign_origin")
@@ -242,7 +242,9 @@ async def test_page_of_another_site_cannot_read_the_state() -> None:
 
 
 @pytest.mark.parametrize("script", [SILENT, TALKING], ids=["silent", "talking"])
-async def test_canceled_request_frees_its_slot(script: Script, *, stream: bool) -> None:
+async def test_canceling_a_request_in_the_dashboard_frees_its_slot(
+    script: Script, *, stream: bool
+) -> None:
     serving = ServerOptions(parallel=1)
     async with temper(script, GOOD, serving=serving, observers=observers_with_board()) as proxy:
         body = request(tools=None, stream=stream)
@@ -265,7 +267,7 @@ async def test_canceled_request_frees_its_slot(script: Script, *, stream: bool) 
     assert (ended["status"], ended["outcome"]) == (499, None)
 
 
-async def test_exchange_is_shown_or_a_404_has_the_reason() -> None:
+async def test_the_exchange_of_a_row_is_returned_or_a_404_with_the_reason() -> None:
     async with temper(GOOD, SILENT, observers=observers_with_board(keep=5000)) as proxy:
         await proxy.ask(request())
         await proxy.send(b"{")
@@ -302,7 +304,7 @@ async def test_exchange_that_is_not_stored_is_a_404_with_its_reason(keep: int, r
         assert (status, alone) == (200, row)
 
 
-async def test_older_rows_are_read_page_by_page() -> None:
+async def test_rows_before_an_id_are_returned_page_by_page() -> None:
     async with temper(*[GOOD] * 3, observers=observers_with_board()) as proxy:
         for _ in range(3):
             await proxy.ask(request())
@@ -357,7 +359,7 @@ async def test_data_is_sent_only_for_an_operators_key_and_to_the_same_origin(
             assert (await proxy.client.get(public)).status_code == 200
 
 
-async def test_dashboard_shows_no_keys() -> None:
+async def test_the_dashboard_data_contains_no_api_keys() -> None:
     serving = ServerOptions(access=Access(KEYS), operators=frozenset({"api_key"}))
     kept = KeptExchanges(50_000)
     recording = Recording(None, 0, (*KEYS.values(),), kept)
@@ -402,7 +404,7 @@ async def test_read_only_dashboard_cannot_cancel_requests() -> None:
     assert (response.status_code, code_of(response.json())) == (403, "ui_read_only")
 
 
-async def test_without_a_board_there_is_no_dashboard() -> None:
+async def test_with_the_dashboard_disabled_its_paths_are_404() -> None:
     async with temper() as proxy:
         for path in ("/ui", "/ui/api/state", "/ui/assets/app.js"):
             assert (await proxy.client.get(path)).status_code == 404

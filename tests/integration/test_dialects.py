@@ -38,13 +38,13 @@ async def post_to_toy_dialect(path: str, body: bytes, key: str = "") -> tuple[in
     return answer.status_code, answer.text
 
 
-async def test_toy_dialect_is_served_streamed_and_whole() -> None:
+async def test_the_toy_dialect_answers_streamed_and_not_streamed() -> None:
     assert await post_to_toy_dialect("/shout", b'{"SAY":"Hi"}') == (200, '{"SAID": "IT IS SUNNY."}')
     status, stream = await post_to_toy_dialect("/shout", b'{"SAY":"Hi","STREAM":true}')
     assert (status, stream[:13], stream[-5:]) == (200, "IT IS SUNNY.(", " OVER")
 
 
-async def test_toy_dialect_has_its_own_errors_and_counts() -> None:
+async def test_errors_and_token_counts_of_the_toy_dialect_have_its_format() -> None:
     assert await post_to_toy_dialect("/shout", b"{}") == (400, "SAY: SAY SOMETHING.")
     status, counted = await post_to_toy_dialect("/shout/count", b'{"SAY":"Hi"}')
     assert (status, counted.endswith(" TOKENS")) == (200, True)

@@ -119,7 +119,7 @@ async def test_content_bypasses_the_queue_except_with_an_idempotency_key(
     assert bool(directly) is is_direct
 
 
-async def test_recording_contains_direct_content(tmp_path: Path) -> None:
+async def test_a_recording_contains_content_that_bypassed_the_queue(tmp_path: Path) -> None:
     steps, file = plain_steps(), tmp_path / "recording.jsonl"
     recording = Recording(file, 1_000_000, ())
     async with temper(steps, Observers((), recording=recording)) as (_, client):
@@ -130,7 +130,7 @@ async def test_recording_contains_direct_content(tmp_path: Path) -> None:
     assert exchange.generations[0][0] == ["text", "So: " + "".join(WORDS)]
 
 
-async def test_failure_after_direct_content_is_reported() -> None:
+async def test_a_failure_after_content_that_bypassed_the_queue_is_an_error_event() -> None:
     steps = Steps.of(sse.START + sse.text("So: "), *map(sse.text, WORDS), Ending.BREAKS)
     async with temper(steps) as (_, client):
         status, received = await answer(client, steps, PLAIN, {})
@@ -140,7 +140,7 @@ async def test_failure_after_direct_content_is_reported() -> None:
     assert b"[DONE]" not in received
 
 
-async def test_token_limit_applies_to_direct_content() -> None:
+async def test_max_tokens_limits_content_that_bypasses_the_queue() -> None:
     endless = [sse.text(f" and then {number} more words") for number in range(200)]
     steps = Steps.of(sse.START + sse.text("So: "), *endless, Ending.NEVER)
     async with temper(steps) as (_, client):
@@ -149,7 +149,7 @@ async def test_token_limit_applies_to_direct_content() -> None:
     assert received.count(b" more words") <= 60
 
 
-async def test_disconnect_within_direct_content_cancels_the_work() -> None:
+async def test_a_disconnect_during_content_that_bypasses_the_queue_cancels_the_generation() -> None:
     steps = Steps.of(sse.START + sse.text("So: "), *map(sse.text, WORDS), Ending.NEVER)
     async with listening(backend := ScriptedBackend(steps.script)) as upstream:
         engine = LlamaServer(BackendClient(upstream.url))

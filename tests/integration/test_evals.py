@@ -35,7 +35,7 @@ async def evaluate_profile(
 
 
 @pytest.mark.deep
-async def test_flawless_model_is_unchanged_and_never_retried(
+async def test_replies_of_a_model_without_errors_are_unchanged_and_never_retried(
     tmp_path: Path,
 ) -> None:
     results = await evaluate_profile(tmp_path, "healthy", *CONTROLS, families=FAMILIES[:4])
@@ -64,7 +64,9 @@ async def test_arms_off_and_observe_equal_the_direct_arm_and_temper_harms_no_run
     assert results["temper"].promoted == 0
 
 
-async def test_calls_with_wrong_values_are_neither_helped_nor_harmed(tmp_path: Path) -> None:
+async def test_a_model_that_only_writes_wrong_values_is_neither_helped_nor_harmed(
+    tmp_path: Path,
+) -> None:
     results = await evaluate_profile(tmp_path, "values-only", "temper", families=FAMILIES[:4])
     against = results["temper"].against
     assert against is not None

@@ -128,7 +128,7 @@ async def test_fallback_model_is_sent_the_client_request_unchanged(*, stream: bo
         assert both.big.upstream_requests[0].headers.get("x-temper-prefix")
 
 
-async def test_answer_is_that_of_the_first_model_if_the_fallback_is_rejected(
+async def test_if_the_fallback_reply_is_rejected_the_reply_of_the_first_model_is_returned(
     *, stream: bool
 ) -> None:
     async with small_and_big(BAD) as both:
@@ -139,7 +139,7 @@ async def test_answer_is_that_of_the_first_model_if_the_fallback_is_rejected(
         assert both.sent == (3, 1)
 
 
-async def test_requests_for_the_fallback_model_have_no_fallback() -> None:
+async def test_a_request_for_the_fallback_model_itself_has_no_fallback() -> None:
     async with small_and_big(BAD, BAD, BAD) as both:
         answer = await both.proxy.ask(request(model="big"))
         assert "fallback" not in answer.report
@@ -184,7 +184,9 @@ BODIES: dict[str, JsonObject] = {
 
 @pytest.mark.parametrize("path", BODIES)
 @pytest.mark.parametrize("good", [True, False])
-async def test_every_dialect_has_the_fallback(path: str, *, good: bool, stream: bool) -> None:
+async def test_in_every_dialect_the_fallback_reply_is_returned_if_it_is_usable(
+    path: str, *, good: bool, stream: bool
+) -> None:
     body = {**BODIES[path], "stream": stream}
     async with small_and_big(GOOD if good else BAD) as both:
         response = await both.proxy.client.post(path, json=body)
@@ -199,7 +201,7 @@ async def test_every_dialect_has_the_fallback(path: str, *, good: bool, stream: 
             assert f"fallback={result}" in response.text
 
 
-async def test_call_of_the_fallback_model_follows_text_that_the_client_has_seen(
+async def test_a_fallback_call_follows_text_already_streamed_by_the_first_model(
     *, stream: bool
 ) -> None:
     first = sse.START + sse.text("Let me look. ") + BAD[len(sse.START) :]
@@ -208,7 +210,9 @@ async def test_call_of_the_fallback_model_follows_text_that_the_client_has_seen(
         assert (answer.text, answer.called) == ("Let me look.", PARIS)
 
 
-async def test_call_that_the_client_has_seen_is_completed_or_broken_off() -> None:
+async def test_a_partly_streamed_call_is_completed_by_an_equal_fallback_call_or_ends_with_an_error() -> (
+    None
+):
     begun = calls("get_weather", '{"city": "Paris", "days": "x"}')
     other = calls("get_weather", '{"city": "Oslo", "days": 1}')
     same = calls("get_weather", '{"city": "Paris", "days": 1}')
@@ -220,7 +224,7 @@ async def test_call_that_the_client_has_seen_is_completed_or_broken_off() -> Non
         assert answer.error["code"] == "call_broke_off"
 
 
-async def test_fallback_is_withheld_after_its_attempts_of_an_hour(*, stream: bool) -> None:
+async def test_with_per_hour_1_the_second_fallback_is_withheld(*, stream: bool) -> None:
     async with small_and_big(GOOD, per_hour=1) as both:
         reports = [
             (await both.proxy.ask(request(model="small"), stream=stream)).report for _ in range(2)
@@ -230,7 +234,7 @@ async def test_fallback_is_withheld_after_its_attempts_of_an_hour(*, stream: boo
         assert both.sent == (6, 1)
 
 
-async def test_answer_is_that_of_the_first_model_if_the_fallback_server_fails(
+async def test_if_the_fallback_server_fails_the_reply_of_the_first_model_is_returned(
     *, stream: bool
 ) -> None:
     broken = Script((sse.START, sse.text("It is"), Ending.BREAKS))
@@ -242,7 +246,7 @@ async def test_answer_is_that_of_the_first_model_if_the_fallback_server_fails(
             assert answer.report["fallback"] == "big=failed"
 
 
-async def test_strict_request_is_an_error_if_the_fallback_is_rejected() -> None:
+async def test_in_strict_mode_a_rejected_fallback_reply_is_a_502() -> None:
     serving = ServerOptions(policy=Policy(is_strict=True))
     async with small_and_big(GOOD, BAD, serving=serving) as both:
         assert (await both.proxy.ask(request(model="small"))).called == PARIS
@@ -253,7 +257,7 @@ async def test_strict_request_is_an_error_if_the_fallback_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(("window", "result"), [(600, "too_long"), (3_000, "answered")])
-async def test_conversation_is_fitted_into_the_window_of_the_fallback_model(
+async def test_a_conversation_is_compacted_to_the_window_of_the_fallback_model(
     window: int, result: str
 ) -> None:
     steps: list[JsonValue] = []
@@ -278,7 +282,7 @@ async def test_conversation_is_fitted_into_the_window_of_the_fallback_model(
             assert len(big.body) < len(small.body)
 
 
-async def test_client_that_disconnects_cancels_the_fallback_request(*, stream: bool) -> None:
+async def test_a_client_disconnect_cancels_the_fallback_request(*, stream: bool) -> None:
     async with small_and_big(Script((sse.START, Ending.NEVER))) as both:
         body = {**request(model="small"), "stream": stream}
         asking = asyncio.create_task(both.proxy.client.post(CHAT, json=body))
@@ -288,7 +292,9 @@ async def test_client_that_disconnects_cancels_the_fallback_request(*, stream: b
             await sent.left.wait()
 
 
-async def test_deadline_ends_with_the_answer_of_the_first_model(*, stream: bool) -> None:
+async def test_if_the_fallback_exceeds_the_deadline_the_reply_of_the_first_model_is_returned(
+    *, stream: bool
+) -> None:
     serving = ServerOptions(policy=Policy(attempts=1), timeouts=StreamTimeouts(deadline=3.0))
     async with small_and_big(Script((sse.START, Ending.NEVER)), serving=serving) as both:
         answer = await both.proxy.ask(request(model="small"), stream=stream)
@@ -296,7 +302,7 @@ async def test_deadline_ends_with_the_answer_of_the_first_model(*, stream: bool)
         assert answer.report["fallback"] == "big=failed"
 
 
-async def test_fallback_is_unavailable_if_no_slot_is_free(*, stream: bool) -> None:
+async def test_the_fallback_is_reported_unavailable_if_no_slot_is_free(*, stream: bool) -> None:
     serving = ServerOptions(timeouts=StreamTimeouts(load_wait=0.3))
     busy = Script((sse.START, Ending.NEVER))
     async with small_and_big(busy, serving=serving, big_slots=1) as both:
@@ -333,7 +339,9 @@ async def test_fallback_model_is_loaded_only_if_both_models_fit_into_memory(
     await fleet.close()
 
 
-async def test_fallback_is_unavailable_if_its_model_fails_to_load(*, stream: bool) -> None:
+async def test_the_fallback_is_reported_unavailable_if_its_model_fails_to_load(
+    *, stream: bool
+) -> None:
     fleet, servers = managed(2)
     servers["small"].finish()
     servers["big"].finish(LaunchFailed("llama-server", "has no memory"))
@@ -423,7 +431,7 @@ def searching() -> ToolHosting:
     return ToolHosting(ToolOffer(source))
 
 
-async def test_call_of_the_fallback_model_is_executed_and_the_first_continues(
+async def test_an_operator_tool_called_by_the_fallback_runs_and_the_first_model_continues(
     tmp_path: Path, *, stream: bool
 ) -> None:
     path = tmp_path / "recording.jsonl"

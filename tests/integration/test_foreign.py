@@ -104,7 +104,7 @@ def accumulate(deltas: Sequence[JsonObject]) -> tuple[str, list[str]]:
 
 
 @pytest.mark.parametrize("title", LADDERS)
-async def test_foreign_loop_and_proxy_send_the_same_requests_and_calls(
+async def test_a_foreign_loop_gets_the_same_retries_and_calls_as_a_client_of_the_proxy(
     title: str, *, stream: bool
 ) -> None:
     replies = LADDERS[title]
@@ -156,7 +156,9 @@ def sample_cases(kinds: Mapping[str, Sequence[Case]], per_kind: int) -> Iterator
         yield from plain[:: max(1, len(plain) // per_kind)]
 
 
-async def test_foreign_loop_and_proxy_rescue_the_same_calls(*, stream: bool) -> None:
+async def test_a_foreign_loop_gets_the_same_rescued_calls_as_a_client_of_the_proxy(
+    *, stream: bool
+) -> None:
     cases = [*sample_cases(genuine(), 6), *sample_cases(quoted(), 1)]
     policy = Policy(text_policy=TextPolicy.ACCEPT, attempts=1)
     guard = Guardrails(

@@ -53,7 +53,9 @@ def is_from_temper(item: object) -> bool:
 
 
 @pytest.mark.parametrize("observers", mostly_deep([Observers(board=Board()), Observers()]))
-async def test_finished_request_leaves_no_garbage(observers: Observers, *, stream: bool) -> None:
+async def test_a_finished_request_leaves_no_objects_for_the_garbage_collector(
+    observers: Observers, *, stream: bool
+) -> None:
     async with listening(ScriptedBackend(GOOD, GOOD, GOOD)) as upstream:
         engine = LlamaServer(BackendClient(upstream.url))
         app = create_app(ServerOptions().services_for(engine), ServerOptions(), observers)

@@ -50,7 +50,7 @@ def scores_in(folder: Path) -> dict[str, tuple[bool, str]]:
     return {name: (score.value == "C", str(score.explanation)) for name, score in scores.items()}
 
 
-async def test_inspect_scores_equal_those_of_the_plain_loop(tmp_path: Path) -> None:
+async def test_inspect_ai_scores_equal_those_of_temper_eval(tmp_path: Path) -> None:
     def ignore(_progress: ArmProgress) -> None:
         """Ignore the progress."""
 
@@ -62,7 +62,9 @@ async def test_inspect_scores_equal_those_of_the_plain_loop(tmp_path: Path) -> N
     assert {name: right for name, (right, _) in scores.items()} == expected
 
 
-async def test_failed_request_makes_a_run_wrong_without_ending_the_suite(tmp_path: Path) -> None:
+async def test_a_failed_request_makes_its_inspect_ai_sample_wrong_and_the_suite_continues(
+    tmp_path: Path,
+) -> None:
     scores = await run_inspect("healthy", ("long", "single"), tmp_path / "logs")
     assert [name for name, (right, _) in scores.items() if not right] == ["long-0"]
     assert "exceeds the available context size" in scores["long-0"][1]

@@ -89,7 +89,7 @@ async def sent_by(language: str, *, streams: bool, keeps: bool) -> list[object]:
 
 
 @pytest.mark.parametrize(("language", "streams"), EVERYWHERE)
-async def test_prompt_equals_that_of_a_client_that_keeps_reasoning(
+async def test_a_client_that_drops_reasoning_gets_the_prompts_of_a_client_that_sends_it(
     language: str, streams: bool
 ) -> None:
     kept = await sent_by(language, streams=streams, keeps=True)
@@ -99,7 +99,7 @@ async def test_prompt_equals_that_of_a_client_that_keeps_reasoning(
 
 
 @pytest.mark.parametrize(("language", "streams"), EVERYWHERE)
-async def test_a_client_that_keeps_reasoning_is_passed_through(
+async def test_the_requests_of_a_client_that_sends_reasoning_are_forwarded_unchanged(
     language: str, streams: bool
 ) -> None:
     bodies = []
@@ -185,7 +185,7 @@ async def test_retried_answer_has_the_reasoning_that_the_client_saw(streams: boo
     assert prompts[0] == prompts[1]
 
 
-async def test_log_and_headers_report_restored_messages() -> None:
+async def test_log_and_headers_report_the_number_of_restored_messages() -> None:
     async with temper(*REPLIES[:2]) as proxy:
         client = CLIENTS["chat"](proxy.client, keeps=False, streams=False)
         await client.say("What is here?")
@@ -195,7 +195,7 @@ async def test_log_and_headers_report_restored_messages() -> None:
     assert answer.headers["x-temper-outcome"] == "clean"
 
 
-async def test_shortened_conversation_equals_that_of_a_client_that_keeps_reasoning() -> None:
+async def test_a_compacted_prompt_equals_that_of_a_client_that_sends_reasoning() -> None:
     """Compaction works on the completed history, so its cuts are the same."""
     prompts = []
     replies = [reply(f"Number {n}. " * 20, call("read", f"/{n}", n)) for n in range(40)]
@@ -226,7 +226,7 @@ async def ask_twice(app: ASGIApp, between: Callable[[], None] = lambda: None) ->
         await client.answer_calls()
 
 
-async def test_reloaded_configuration_keeps_the_reasoning() -> None:
+async def test_a_reload_keeps_the_stored_reasoning() -> None:
     backend = ScriptedBackend(*REPLIES[:2])
     backend.properties = {"chat_template": TEMPLATE}
     async with listening(backend) as upstream, open_app(settings_of(upstream)) as app:
@@ -235,7 +235,7 @@ async def test_reloaded_configuration_keeps_the_reasoning() -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "on"])
-async def test_under_another_server_reasoning_is_put_back_only_with_the_setting_on(
+async def test_inside_another_asgi_server_reasoning_is_put_back_only_with_the_setting_on(
     mode: str,
 ) -> None:
     backend = ScriptedBackend(*REPLIES[:2])

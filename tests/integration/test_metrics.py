@@ -31,7 +31,7 @@ async def metrics_of(proxy: RunningProxy) -> Exposition:
     return Exposition.read(response.text)
 
 
-async def test_a_rescue_and_a_nudge_that_helped_are_counted(*, stream: bool) -> None:
+async def test_the_metrics_count_a_rescued_call_and_a_successful_nudge(*, stream: bool) -> None:
     call = '{"name": "get_weather", "arguments": {"city": "Paris", "days": "2"}}'
     rescued = says(f"<tool_call>{call}</tool_call>")
     async with temper(says("Prose."), rescued, observers=counting_observers()) as proxy:
@@ -49,7 +49,7 @@ async def test_a_rescue_and_a_nudge_that_helped_are_counted(*, stream: bool) -> 
     assert seen.value("temper_overhead_seconds_count") == 1
 
 
-async def test_requests_are_counted_by_dialect() -> None:
+async def test_the_metrics_count_requests_by_dialect() -> None:
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
     async with temper(*[says("Hi.")] * 4, observers=counting_observers()) as proxy:
         await proxy.client.post("/v1/messages", json=body)
@@ -66,7 +66,9 @@ async def test_requests_are_counted_by_dialect() -> None:
     assert seen.value(name, dialect="ollama", status="200") == 1
 
 
-async def test_backend_and_client_failures_are_counted_separately(*, stream: bool) -> None:
+async def test_the_metrics_count_backend_errors_and_invalid_requests_separately(
+    *, stream: bool
+) -> None:
     async with temper(refuses(500, {"message": "no"}), observers=counting_observers()) as proxy:
         await proxy.ask(request(), stream=stream)
         await proxy.send(b"{")
@@ -80,7 +82,7 @@ async def test_backend_and_client_failures_are_counted_separately(*, stream: boo
     ("scripts", "phase"),
     [((SILENT,), "before_first_token"), ((says("Prose."), SILENT), "between_attempts")],
 )
-async def test_disconnects_are_counted_by_stage(
+async def test_the_metrics_count_client_disconnects_by_the_stage_of_the_request(
     *, scripts: tuple[Script | bytes, ...], phase: str, stream: bool
 ) -> None:
     async with temper(*scripts, observers=counting_observers()) as proxy:
@@ -98,7 +100,7 @@ async def test_disconnects_are_counted_by_stage(
     assert seen.value("temper_requests_running") == 0
 
 
-async def test_disconnect_while_reading_is_counted() -> None:
+async def test_the_metrics_count_a_disconnect_in_the_middle_of_a_stream() -> None:
     async with temper(TALKING, observers=counting_observers()) as proxy:
         body = request(tools=None, stream=True)
         async with proxy.client.stream("POST", CHAT, json=body) as response:
@@ -111,7 +113,7 @@ async def test_disconnect_while_reading_is_counted() -> None:
     assert seen.value("temper_cancelled_requests_total", phase="streaming") == 1
 
 
-async def test_load_metrics_are_current() -> None:
+async def test_the_metrics_contain_the_current_running_and_waiting_requests() -> None:
     gate = asyncio.Event()
     serving = ServerOptions(parallel=1)
     async with temper(
@@ -146,7 +148,9 @@ async def until(proxy: RunningProxy, name: str, value: float) -> Exposition:
             return seen
 
 
-async def test_key_name_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_metrics_and_the_log_contain_the_name_of_the_api_key(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     locked = ServerOptions(access=Access({"ann": "key-1", "bob": "key-2"}))
     with caplog.at_level("INFO"):
         async with temper(says("Hello."), serving=locked, observers=counting_observers()) as proxy:

@@ -116,7 +116,7 @@ async def begin(two: TwoModels) -> AsyncGenerator[Callable[[], Awaitable[Answer]
         yield read_to_the_end
 
 
-async def test_stream_reports_its_wait_and_continues() -> None:
+async def test_a_stream_contains_comments_while_it_waits_for_its_model() -> None:
     async with (
         two_models(GOOD, timeouts=StreamTimeouts(keep_alive=0.01)) as two,
         AsyncExitStack() as stack,
@@ -132,7 +132,9 @@ async def test_stream_reports_its_wait_and_continues() -> None:
         assert answer.report["outcome"] == "clean"
 
 
-async def test_load_wait_timeout_is_a_503_with_retry_after(*, stream: bool) -> None:
+async def test_a_request_that_waits_too_long_for_its_model_gets_503_with_retry_after(
+    *, stream: bool
+) -> None:
     async with two_models(timeouts=StreamTimeouts(load_wait=0.01)) as two:
         answer = await two.ask("a", stream=stream)
         assert (answer.status, answer.headers["retry-after"]) == (503, "5")
@@ -153,7 +155,7 @@ async def test_failed_load_after_the_start_of_a_stream_is_an_error_event() -> No
     assert answer.error["code"] == "backend_unavailable"
 
 
-async def test_unloadable_model_does_not_affect_the_others(*, stream: bool) -> None:
+async def test_a_model_that_fails_to_load_does_not_affect_the_other_model(*, stream: bool) -> None:
     async with two_models(GOOD) as two:
         two.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
         two.servers["b"].finish()

@@ -22,7 +22,9 @@ def options_with_rules() -> ServerOptions:
 
 
 @pytest.mark.parametrize("model", ["default", "id-in-the-list", "gpt-4"])
-async def test_operator_rules_apply_to_every_name_of_the_model(*, model: str, stream: bool) -> None:
+async def test_the_operators_workflow_applies_to_every_name_of_the_model(
+    *, model: str, stream: bool
+) -> None:
     async with temper(WEATHER, TIME, serving=options_with_rules()) as proxy:
         proxy.backend.properties = ALONE
         answer = await proxy.ask(request(model=model), stream=stream)
@@ -30,7 +32,7 @@ async def test_operator_rules_apply_to_every_name_of_the_model(*, model: str, st
     assert answer.report["outcome"] == "retried"
 
 
-async def test_unoffered_step_is_not_required(*, stream: bool) -> None:
+async def test_a_required_step_whose_tool_is_not_in_the_request_is_skipped(*, stream: bool) -> None:
     async with temper(WEATHER, serving=options_with_rules()) as proxy:
         proxy.backend.properties = ALONE
         answer = await proxy.ask(request(tools=TOOLS[:1]), stream=stream)
@@ -38,7 +40,7 @@ async def test_unoffered_step_is_not_required(*, stream: bool) -> None:
     assert answer.report["repairs"] == "ruleskipped=1"
 
 
-async def test_unsatisfiable_client_rules_are_rejected(*, stream: bool) -> None:
+async def test_a_client_workflow_with_an_unknown_tool_is_a_400(*, stream: bool) -> None:
     rules: JsonObject = {"required_steps": ["gone"], "terminal_tools": ["get_weather"]}
     async with temper() as proxy:
         answer = await proxy.ask(request(temper={"workflow": rules}), stream=stream)

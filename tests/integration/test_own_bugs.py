@@ -66,7 +66,7 @@ def tracebacks(records: Sequence[logging.LogRecord]) -> list[str]:
     return [str(record.exc_info[1]) for record in records if record.exc_info]
 
 
-async def test_bug_within_a_stream_is_an_error_event(
+async def test_an_exception_in_temper_during_a_stream_is_an_error_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unused = scripted_backend.ScriptedBackend()
@@ -78,7 +78,7 @@ async def test_bug_within_a_stream_is_an_error_event(
     assert "a bug of our own" in tracebacks(caplog.records)
 
 
-async def test_bug_within_a_whole_response_is_an_internal_error(
+async def test_an_exception_in_temper_before_the_response_is_a_500(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unused = scripted_backend.ScriptedBackend()
@@ -96,7 +96,7 @@ async def test_bug_within_a_whole_response_is_an_internal_error(
     ],
     ids=["names", "a tree"],
 )
-async def test_call_violating_its_schema_is_retried(
+async def test_a_call_whose_arguments_violate_the_schema_is_retried(
     *, schema: JsonObject, wrong: str, right: str, stream: bool
 ) -> None:
     function: JsonObject = {"name": "f", "parameters": schema}
@@ -109,7 +109,7 @@ async def test_call_violating_its_schema_is_retried(
 
 
 @pytest.mark.parametrize("mode", ["on", "observe"])
-async def test_answer_violating_its_schema_is_retried_only_with_guardrails_on(
+async def test_an_answer_that_violates_its_response_format_is_retried_only_with_guardrails_on(
     *, mode: str, stream: bool
 ) -> None:
     wrong, right = '{"prices":{"medium":3}}', '{"prices":{"small":3}}'

@@ -64,7 +64,7 @@ async def test_each_chunk_of_a_stream_is_sent_when_it_arrives() -> None:
     assert received == CHUNK + CHUNK + DONE
 
 
-async def test_silence_is_filled_with_keep_alive_comments() -> None:
+async def test_keep_alive_comments_are_sent_while_the_backend_is_silent() -> None:
     gate = asyncio.Event()
     async with temper(
         Script((gate, CHUNK + DONE)), serving=ServerOptions(timeouts=StreamTimeouts(0.01))
@@ -91,7 +91,7 @@ async def test_disconnect_cancels_the_passthrough(*, stream: bool, steps: tuple[
         await proxy.server.settle()
 
 
-async def test_truncated_stream_ends_with_an_error() -> None:
+async def test_a_passthrough_stream_that_breaks_off_ends_with_an_error_event() -> None:
     async with temper(Script((CHUNK + b'data: {"cho', Ending.BREAKS))) as proxy:
         response = await proxy.client.post(COMPLETIONS, json={"prompt": "Hi", "stream": True})
     assert response.status_code == 200
@@ -99,7 +99,7 @@ async def test_truncated_stream_ends_with_an_error() -> None:
     assert b"[DONE]" not in response.content
 
 
-async def test_truncated_whole_passthrough_is_a_502() -> None:
+async def test_a_passthrough_response_that_breaks_off_is_a_502() -> None:
     async with temper(Script((b'{"da', Ending.BREAKS), headers=JSON)) as proxy:
         response = await proxy.client.post(EMBEDDINGS, json={"input": "Hi"})
     assert (response.status_code, response.json()["error"]["code"]) == (502, "backend_unavailable")
@@ -167,7 +167,7 @@ async def test_invalid_request_is_not_forwarded(
     assert proxy.backend.upstream_requests == []
 
 
-async def test_only_allowed_headers_are_passed_through() -> None:
+async def test_only_allowed_headers_are_forwarded() -> None:
     sent = {"x-conversation-id": "1", "cookie": "a=b", "authorization": "Bearer k", "x-key": "k"}
     async with temper(Script((b"{}",), headers=JSON), api_key="own") as proxy:
         await proxy.client.post(EMBEDDINGS, json={"input": "a"}, headers=sent)
@@ -200,7 +200,7 @@ async def test_model_selects_the_backend_and_the_upstream_name() -> None:
     assert "small, embedder" in unknown.json()["error"]["message"]
 
 
-async def test_properties_are_those_of_the_backend() -> None:
+async def test_props_returns_a_part_of_the_backends_properties() -> None:
     backend = ScriptedBackend()
     backend.models = {"data": [{"id": "m"}]}
     backend.properties = {

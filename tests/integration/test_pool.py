@@ -103,7 +103,7 @@ async def test_conversations_spread_over_all_servers() -> None:
 
 
 @pytest.mark.parametrize("failure", [BUSY, b"<html>Oh</html>"])
-async def test_server_that_fails_early_is_replaced_transparently(
+async def test_a_failure_before_the_first_byte_is_retried_on_the_next_server(
     *, failure: Script | bytes, stream: bool
 ) -> None:
     async with fake_servers([failure, says("Hi.")], [failure, says("Hi.")]) as scene:
@@ -140,7 +140,9 @@ async def test_server_without_a_free_slot_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("body", [PLAIN, request()], ids=["plain", "tools"])
-async def test_whole_answer_is_generated_again_if_its_server_dies(body: JsonObject) -> None:
+async def test_a_reply_that_is_not_streamed_is_generated_again_if_its_server_dies(
+    body: JsonObject,
+) -> None:
     async with fake_servers(*[ANSWERS_THEN_DIES] * 2) as scene:
         first = await scene.proxy.ask(body)
         answer = await scene.proxy.ask(body)
@@ -151,14 +153,14 @@ async def test_whole_answer_is_generated_again_if_its_server_dies(body: JsonObje
     assert report.items() <= answer.report.items()
 
 
-async def test_request_that_kills_its_server_is_sent_to_at_most_two_servers() -> None:
+async def test_a_request_that_kills_two_servers_is_not_sent_to_the_third() -> None:
     async with fake_servers(*[[DIES]] * 3) as scene:
         answer = await scene.proxy.ask(PLAIN)
         assert answer.status == 502
         assert sorted(scene.request_counts()) == [0, 1, 1]
 
 
-async def test_answer_that_failed_on_two_servers_is_not_generated_again() -> None:
+async def test_a_reply_that_failed_on_two_servers_is_not_generated_on_the_third() -> None:
     async with fake_servers(*[ANSWERS_THEN_DIES] * 3) as scene:
         assert (await scene.proxy.ask(PLAIN)).status == 200
         home = scene.servers[scene.request_counts().index(1)]

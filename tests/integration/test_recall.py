@@ -68,7 +68,7 @@ def sent_names(proxy: RunningProxy, number: int = 0) -> list[str]:
 
 @pytest.mark.parametrize("language", PATHS)
 @pytest.mark.parametrize("has_tools", [True, False])
-async def test_removed_fact_is_quoted_to_the_model_and_not_to_the_client(
+async def test_a_recalled_fact_is_sent_to_the_model_but_not_to_the_client(
     language: str, *, has_tools: bool, stream: bool
 ) -> None:
     chat = long_chat(has_tools=has_tools)
@@ -86,7 +86,7 @@ async def test_removed_fact_is_quoted_to_the_model_and_not_to_the_client(
     assert sent_names(proxy)[-1:] == sent_names(proxy, 1)[-1:] == ["recall"]
 
 
-async def test_tools_are_the_same_from_the_first_request_on(*, stream: bool) -> None:
+async def test_recall_is_offered_from_the_first_request_on(*, stream: bool) -> None:
     chat = long_chat(words=8)
     # without usage, which would have to match the length of the prompt
     finish = sse.part([{"finish_reason": "stop", "index": 0, "delta": {}}])
@@ -109,7 +109,9 @@ async def test_tools_are_the_same_from_the_first_request_on(*, stream: bool) -> 
     assert 0 < is_kept.count(False) < 0.15 * len(requests)
 
 
-async def test_next_prompt_has_the_recall_round_that_the_client_omits(*, stream: bool) -> None:
+async def test_a_recall_round_is_part_of_the_next_prompt_although_the_client_omits_it(
+    *, stream: bool
+) -> None:
     chat = long_chat()
     scripts = (RECALL, says("kestrel-4711"), says("Bye."))
     async with temper(*scripts, tools=hosting()) as proxy:
@@ -132,7 +134,7 @@ async def test_recall_is_counted_as_a_tool_call_of_the_server_temper() -> None:
     assert seen.value("temper_tool_calls_total", server="temper", result="done") == 1
 
 
-async def test_rounds_of_one_key_are_not_added_to_prompts_of_another() -> None:
+async def test_recall_rounds_of_one_api_key_are_not_in_the_prompts_of_another() -> None:
     serving = ServerOptions(access=Access({"me": "mine", "you": "yours"}))
     chat = long_chat()
     later = Chat((*chat.messages, ("assistant", "kestrel-4711"), ("user", "Bye.")), has_tools=True)
@@ -157,7 +159,7 @@ async def test_recall_of_an_uncut_conversation_reports_that_nothing_was_removed(
 
 
 @pytest.mark.parametrize("arguments", ['{"query": "zebra"}', "{}", '{"query": ""}'])
-async def test_query_without_match_gets_frequent_words(arguments: str) -> None:
+async def test_a_recall_query_without_match_returns_frequent_words(arguments: str) -> None:
     # without its argument the call is invalid, and the model gets a nudge first
     scripts = (calls("recall", arguments), calls("recall", '{"query": "zebra"}'), says("Sorry."))
     is_invalid = arguments == "{}"
@@ -170,7 +172,9 @@ async def test_query_without_match_gets_frequent_words(arguments: str) -> None:
     assert "large" in result
 
 
-async def test_client_tool_named_recall_keeps_its_name(*, stream: bool) -> None:
+async def test_if_the_client_has_a_tool_named_recall_tempers_tool_is_named_temper_recall(
+    *, stream: bool
+) -> None:
     function: JsonObject = {"name": "recall", "parameters": {"type": "object"}}
     tools: list[JsonValue] = [*TOOLS, {"type": "function", "function": function}]
     scripts = (calls("temper_recall", '{"query": "deploy token"}'), calls("recall", "{}"))
@@ -213,7 +217,7 @@ async def test_text_after_recall_is_the_answer_to_a_request_without_tools(*, str
     assert len(proxy.backend.upstream_requests) == 2
 
 
-async def test_number_of_rounds_is_limited(*, stream: bool) -> None:
+async def test_the_number_of_recall_rounds_is_limited(*, stream: bool) -> None:
     queries = [calls("recall", json.dump_text({"query": f"token {n}"})) for n in range(2)]
     async with temper(*queries, says("I do not know."), tools=hosting(rounds=2)) as proxy:
         set_small_window(proxy)
@@ -234,7 +238,7 @@ async def test_client_call_next_to_recall_is_returned_to_the_client(*, stream: b
     assert answer.called == [("get_weather", {"city": "Paris"})]
 
 
-async def test_both_tools_of_temper_follow_those_of_the_client() -> None:
+async def test_find_tools_and_recall_are_listed_after_the_tools_of_the_client() -> None:
     find = calls("find_tools", '{"query": "weather"}')
     async with temper(find, RECALL, WEATHER, tools=hosting(summarized_from=1)) as proxy:
         set_small_window(proxy)
@@ -273,7 +277,9 @@ async def test_requests_that_cannot_use_recall_are_unchanged(
     assert answer.status == 200
 
 
-async def test_structured_answer_follows_recall_in_a_request_with_tools(*, stream: bool) -> None:
+async def test_a_request_with_tools_and_response_format_can_recall_before_its_answer(
+    *, stream: bool
+) -> None:
     scripts = (RECALL, says('{"token": "kestrel-4711"}'))
     async with temper(*scripts, tools=hosting()) as proxy:
         set_small_window(proxy)

@@ -99,7 +99,9 @@ async def record_request(
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_a_run_is_judged_the_same_offline(*, name: str, stream: bool, tmp_path: Path) -> None:
+async def test_a_replay_of_a_recorded_tool_run_has_the_recorded_outcome(
+    *, name: str, stream: bool, tmp_path: Path
+) -> None:
     path = tmp_path / "recording.jsonl"
     _, exchange = await record_request(path, SCRIPTS[name], hosted(), stream=stream)
     assert isinstance(exchange.run, RecordedRun)
@@ -111,7 +113,7 @@ async def test_a_run_is_judged_the_same_offline(*, name: str, stream: bool, tmp_
     assert (replayed.status == "incomplete") == (name == "a failure behind a round")
 
 
-async def test_run_without_guardrails_is_judged_the_same_offline(
+async def test_a_replay_of_a_tool_run_without_guardrails_has_the_recorded_outcome(
     *, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"
@@ -121,7 +123,7 @@ async def test_run_without_guardrails_is_judged_the_same_offline(
     assert (replayed.status, replayed.changes) == ("same", ())
 
 
-async def test_overflow_in_a_later_round_is_judged_the_same_offline(
+async def test_a_replay_of_a_tool_run_with_an_overflow_has_the_recorded_outcome(
     *, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"

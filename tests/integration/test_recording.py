@@ -48,7 +48,7 @@ def recording_to(path: Path) -> Observers:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("mode", list(Mode))
-async def test_a_recording_is_judged_the_same_offline(
+async def test_a_replay_of_a_recorded_exchange_has_the_recorded_outcome(
     *, name: str, mode: Mode, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"
@@ -93,7 +93,7 @@ async def test_recording_of_a_compacted_prompt_contains_the_rejected_generation(
     assert kept.generations[0] == (["failed", "context_overflow"],)
 
 
-async def test_incomplete_exchange_is_recorded_as_incomplete(
+async def test_an_exchange_that_ends_with_a_timeout_is_recorded_as_incomplete(
     *, stream: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "recording.jsonl"
@@ -173,7 +173,7 @@ REQUESTS_BY_DIALECT: dict[str, tuple[str, JsonObject]] = {
 
 
 @pytest.mark.parametrize("dialect", REQUESTS_BY_DIALECT)
-async def test_requests_of_every_dialect_are_judged_the_same_offline(
+async def test_a_replay_of_a_request_in_any_dialect_has_the_recorded_outcome(
     *, dialect: str, stream: bool, tmp_path: Path
 ) -> None:
     """The call breaks only rules that Temper enforces: order rules, allowed tools."""
@@ -190,7 +190,7 @@ async def test_requests_of_every_dialect_are_judged_the_same_offline(
     assert (replayed.status, replayed.changes) == ("same", ())
 
 
-async def test_concurrent_recordings_do_not_mix(tmp_path: Path) -> None:
+async def test_concurrent_requests_are_recorded_as_separate_exchanges(tmp_path: Path) -> None:
     path = tmp_path / "recording.jsonl"
     count = 8
     async with temper(*[GOOD] * count, observers=recording_to(path)) as proxy:

@@ -104,7 +104,9 @@ async def rounds_of_newcomers(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("replicas", [1, 2, 4])
-async def test_engine_queue_and_newcomer_wait_are_bounded(replicas: int) -> None:
+async def test_the_queue_of_the_engine_and_the_wait_of_a_new_client_are_bounded(
+    replicas: int,
+) -> None:
     waited, engine = await rounds_of_newcomers(replicas)
     assert engine.longest_queue <= (replicas - 1) * SLOTS
     assert max(waited) <= 2 * replicas
@@ -112,7 +114,7 @@ async def test_engine_queue_and_newcomer_wait_are_bounded(replicas: int) -> None
 
 
 @pytest.mark.parametrize(("replicas", "rounds"), [(2, 2), (4, 3)])
-async def test_replica_aware_tempers_leave_no_queue_in_the_engine(
+async def test_replicas_that_know_their_number_leave_no_queue_in_the_engine(
     replicas: int, rounds: int
 ) -> None:
     waited, engine = await rounds_of_newcomers(replicas, shares=replicas)
@@ -120,12 +122,12 @@ async def test_replica_aware_tempers_leave_no_queue_in_the_engine(
     assert max(waited) <= rounds  # with one slot each, the flood may take the first turn
 
 
-async def test_more_replicas_than_slots_admit_one_request_each() -> None:
+async def test_if_there_are_more_replicas_than_slots_each_admits_one_request() -> None:
     _, engine = await rounds_of_newcomers(6, shares=6, newcomers=1)
     assert engine.longest_queue == 6 - SLOTS
 
 
-async def test_unlimited_admission_makes_the_newcomer_wait_for_the_flood() -> None:
+async def test_without_a_limit_a_new_client_waits_for_all_requests_of_another_client() -> None:
     async with crowd(1, ServerOptions(parallel=FLOOD + 1)) as clients:
         for _ in range(FLOOD):
             clients.ask(0, "a")

@@ -117,7 +117,9 @@ def visible_parts(answer: Answer) -> tuple[object, ...]:
     return answer.status, answer.text, answer.called, answer.reason, answer.report, prefix
 
 
-async def test_session_across_replicas_equals_a_session_on_one(*, stream: bool) -> None:
+async def test_a_session_over_two_replicas_has_the_requests_and_responses_of_one_replica(
+    *, stream: bool
+) -> None:
     alone = await play_session(1, stream=stream)
     shared = await play_session(2, stream=stream)
     assert len(alone.sent) == sum(len(scripts) for _, scripts in SESSION)
@@ -125,7 +127,7 @@ async def test_session_across_replicas_equals_a_session_on_one(*, stream: bool) 
     assert list(map(visible_parts, shared.answers)) == list(map(visible_parts, alone.answers))
 
 
-async def test_session_includes_retries_and_every_kind_of_cut() -> None:
+async def test_the_session_of_these_tests_contains_retries_and_compaction_tiers_2_and_3() -> None:
     reports = [answer.report for answer in (await play_session(2, stream=False)).answers]
     assert {report["outcome"] for report in reports} == {"clean", "retried"}
     assert {"tier=0", "tier=2", "tier=3"} <= {

@@ -135,7 +135,7 @@ async def send(
 
 @pytest.mark.parametrize("name", mostly_deep(CLASSES))
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_the_answer_is_the_same_in_every_dialect(
+async def test_a_failure_of_a_small_model_has_the_same_calls_and_text_in_every_dialect(
     dialect: str, name: str, stream: bool
 ) -> None:
     conversation = FAILURES[name]

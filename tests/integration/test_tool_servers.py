@@ -81,7 +81,7 @@ def offered(proxy: RunningProxy, number: int = 0) -> list[JsonValue]:
     return [name for name in names if name != "respond"]
 
 
-async def test_tool_is_run_and_the_model_prompted_with_its_result(*, stream: bool) -> None:
+async def test_an_operators_tool_is_run_and_its_result_sent_to_the_model(*, stream: bool) -> None:
     async with with_tools(FIND, SAYS) as proxy:
         answer = await proxy.ask(asking(), stream=stream)
     assert (answer.text, answer.calls, answer.reason) == ("It is 21 degrees.", [], "stop")
@@ -96,7 +96,7 @@ async def test_tool_is_run_and_the_model_prompted_with_its_result(*, stream: boo
     assert second.messages[0] == first.messages[0]
 
 
-async def test_the_usage_is_that_of_the_last_round() -> None:
+async def test_the_usage_is_that_of_the_last_tool_round() -> None:
     async with with_tools(FIND, SAYS) as proxy:
         answer = await proxy.ask(asking())
     assert json.parse(answer.body)["usage"] == sse.USAGE  # type: ignore[index, call-overload]
@@ -119,7 +119,7 @@ async def test_offering_toolless_or_always_adds_tools_to_requests_without_tools(
     assert (answer.text, answer.report["tools"]) == ("It is 21 degrees.", "search=1")
 
 
-async def test_client_call_is_returned_to_the_client(*, stream: bool) -> None:
+async def test_a_call_of_a_clients_tool_is_returned_to_the_client(*, stream: bool) -> None:
     client_call = calls("get_weather", '{"city": "Paris"}')
     async with with_tools(client_call, tools=hosting(offering="always")) as proxy:
         answer = await proxy.ask(request(), stream=stream)
@@ -146,7 +146,7 @@ async def test_mixed_calls_run_operator_tools_first_and_never_client_tools(*, st
     assert "not run" in str(theirs["content"]).lower()
 
 
-async def test_tool_rounds_are_limited() -> None:
+async def test_the_number_of_tool_rounds_is_limited() -> None:
     tools = hosting(rounds=2)
     async with with_tools(FIND, calls("find", '{"q": 2}'), says("Enough."), tools=tools) as proxy:
         answer = await proxy.ask(asking())
@@ -254,7 +254,7 @@ async def test_keep_alives_are_sent_while_tools_run() -> None:
     assert b"21 degrees." in rest
 
 
-async def test_disconnect_cancels_the_calls() -> None:
+async def test_a_client_disconnect_cancels_running_tool_calls() -> None:
     source, records = FakeSource({"search": SEARCH}), Records()
     observers = Observers((records,))
     async with with_tools(FIND, tools=hosting(source), observers=observers) as proxy:
@@ -267,7 +267,7 @@ async def test_disconnect_cancels_the_calls() -> None:
     assert (record.status, [tool.status for tool in record.tools]) == (499, ["cancelled"])
 
 
-async def test_records_contain_calls_and_rounds(*, stream: bool) -> None:
+async def test_the_record_of_a_request_contains_its_tool_calls_and_rounds(*, stream: bool) -> None:
     records = Records()
     async with with_tools(FIND, SAYS, observers=Observers((records,), traces=True)) as proxy:
         await proxy.ask(asking(), stream=stream)
@@ -283,7 +283,7 @@ async def test_records_contain_calls_and_rounds(*, stream: bool) -> None:
     assert record.finish_reason == "stop"
 
 
-async def test_prefix_is_compared_with_the_prompt_of_the_last_round() -> None:
+async def test_the_cached_prefix_is_compared_with_the_prompt_of_the_last_tool_round() -> None:
     records = Records()
     next_one: list[JsonValue] = [
         *QUESTION,
@@ -319,7 +319,7 @@ async def test_token_counts_include_offered_server_tools() -> None:
     assert refused.status_code == 400
 
 
-async def test_reported_rounds_produce_the_same_prompt_when_returned(*, stream: bool) -> None:
+async def test_tool_rounds_sent_back_by_the_client_give_the_same_prompt(*, stream: bool) -> None:
     wants: JsonObject = {"tool_rounds": True}
     async with with_tools(FIND, SAYS, says("You are welcome.")) as proxy:
         answer = await proxy.ask(asking(temper=wants), stream=stream)

@@ -83,7 +83,9 @@ async def test_find_tools_is_not_returned_to_the_client_and_gives_the_definition
     assert len(json.dump([*tools])) < 0.2 * len(json.dump([*MANY]))
 
 
-async def test_next_prompt_continues_the_previous_one(*, stream: bool) -> None:
+async def test_the_next_prompt_of_a_conversation_begins_with_the_previous_prompt(
+    *, stream: bool
+) -> None:
     async with temper(FIND, BOOK, says("Booked."), says("Bye."), tools=hosting()) as proxy:
         client = [*QUESTION]
         answer = await proxy.ask(asking(client), stream=stream)
@@ -104,7 +106,9 @@ async def test_next_prompt_continues_the_previous_one(*, stream: bool) -> None:
     assert [len(request.messages) for request in requests] == [1, 3, 5, 7]
 
 
-async def test_direct_call_is_checked_against_the_full_schema(*, stream: bool) -> None:
+async def test_a_call_without_find_tools_is_checked_against_the_full_schema(
+    *, stream: bool
+) -> None:
     wrong = calls("tool_7", '{"town": "Paris", "n": 1}')
     async with temper(wrong, BOOK, tools=hosting()) as proxy:
         answer = await proxy.ask(asking(), stream=stream)
@@ -132,7 +136,7 @@ async def test_client_call_next_to_find_tools_is_returned_to_the_client(*, strea
 
 
 @pytest.mark.parametrize("query", ["", "火车", "zzz"])
-async def test_query_without_match_returns_a_note_to_the_model(query: str) -> None:
+async def test_a_find_tools_query_without_match_returns_a_note_to_the_model(query: str) -> None:
     find = calls("find_tools", json.dump_text({"query": query}))
     async with temper(find, says("Sorry."), tools=hosting()) as proxy:
         answer = await proxy.ask(asking())

@@ -68,7 +68,7 @@ async def test_tool_calls_of_a_toy_engine_are_read() -> None:
     assert answer.called == [("get_weather", {"city": "Paris", "days": 2})]
 
 
-async def test_unsupported_options_are_rejected_by_name() -> None:
+async def test_an_option_that_the_toy_engine_lacks_is_a_400() -> None:
     async with served(ToyServer(HELLO)) as proxy:
         answer = await proxy.ask(request(logit_bias={"1": 1}))
     assert answer.status == 400
@@ -76,7 +76,7 @@ async def test_unsupported_options_are_rejected_by_name() -> None:
 
 
 @pytest.mark.parametrize("lines", [b'say "Hel"\nfail it broke\n', b'say "Hel"\n', b"what\n"])
-async def test_broken_reply_is_a_failure(lines: bytes) -> None:
+async def test_a_malformed_reply_of_the_toy_engine_is_a_5xx_status(lines: bytes) -> None:
     async with served(ToyServer(lines)) as proxy:
         assert (await proxy.ask(request())).status >= 500
 

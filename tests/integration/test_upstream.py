@@ -62,7 +62,7 @@ async def test_tools_are_forwarded_byte_for_byte_followed_by_respond(*, stream: 
     assert proxy.backend.upstream_requests[0].raw["messages"] == ODD["messages"]
 
 
-async def test_text_reply_equals_the_reply_without_guardrails(*, stream: bool) -> None:
+async def test_a_text_response_is_equal_with_and_without_guardrails(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
     async with temper(*[says("It", " is", " noon.")] * 2) as proxy:
         guarded = await proxy.send(body_of(members, stream=stream))
@@ -74,7 +74,7 @@ async def test_text_reply_equals_the_reply_without_guardrails(*, stream: bool) -
     assert guarded.body == plain.body
 
 
-async def test_call_equals_the_call_without_guardrails(*, stream: bool) -> None:
+async def test_a_valid_call_is_equal_with_and_without_guardrails(*, stream: bool) -> None:
     members = {**ODD, "tools": b"[ " + ODD_TOOL + b" ]"}
     async with temper(*[calls("odd", '{"a":', "1}")] * 2) as proxy:
         guarded = await proxy.send(body_of(members, stream=stream))
@@ -175,7 +175,7 @@ LOCKED = ServerOptions(access=Access({"us": "proxy-key"}))
     ],
     ids=["kept", "forwarded", "replaced", "locked", "locked and replaced"],
 )
-async def test_backend_receives_its_configured_key_or_the_key_of_the_client(
+async def test_the_backend_receives_its_configured_key_or_else_the_key_of_the_client(
     *, stream: bool, serving: ServerOptions, own_key: str, expected: str | None
 ) -> None:
     key = serving.access.keys.get("us", "the-clients")

@@ -197,7 +197,7 @@ def test_doctor_shows_the_check_it_waits_for_and_ctrl_c_ends_it(
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)])
-def test_doctor_without_a_terminal_shows_findings_only(
+def test_doctor_without_a_terminal_shows_no_progress(
     engine: tuple[PacedEngine, str], flags: tuple[str, ...]
 ) -> None:
     silent, url = engine
@@ -213,7 +213,7 @@ def test_doctor_without_a_terminal_shows_findings_only(
 
 
 @pytest.mark.deep
-def test_tune_shows_the_current_run_and_one_ctrl_c_ends_it(
+def test_tune_shows_the_time_left_and_the_current_case_and_ends_with_ctrl_c(
     engine: tuple[PacedEngine, str],
 ) -> None:
     silent, url = engine
@@ -244,7 +244,7 @@ def test_endless_reply_cannot_exceed_the_time_limit_of_tune(
 
 
 @pytest.mark.deep
-def test_eval_shows_the_current_run_and_can_be_resumed_after_ctrl_c(
+def test_eval_shows_the_current_scenarios_and_can_be_resumed_after_ctrl_c(
     engine: tuple[PacedEngine, str],
 ) -> None:
     silent, url = engine

@@ -21,13 +21,17 @@ IDENTITY: JsonObject = {
 }
 
 
-async def test_response_has_the_identity_of_the_backend(*, stream: bool) -> None:
+async def test_a_response_has_the_id_and_created_time_and_model_of_the_backend(
+    *, stream: bool
+) -> None:
     async with temper(says("Hi.")) as proxy:
         answer = await proxy.ask(PLAIN, stream=stream)
     assert answer.identity == IDENTITY
 
 
-async def test_response_gets_an_identity_if_the_backend_has_none(*, stream: bool) -> None:
+async def test_a_response_gets_a_new_id_and_created_time_if_the_backend_sends_none(
+    *, stream: bool
+) -> None:
     bare = sse.event({"choices": [{"delta": {"content": "Hi."}, "finish_reason": "stop"}]})
     async with temper(bare + sse.DONE) as proxy:
         answer = await proxy.ask(PLAIN, stream=stream)
@@ -39,7 +43,7 @@ async def test_response_gets_an_identity_if_the_backend_has_none(*, stream: bool
     assert created > sse.CREATED
 
 
-async def test_a_later_attempt_does_not_change_the_identity(*, stream: bool) -> None:
+async def test_a_retry_does_not_change_the_id_of_the_response(*, stream: bool) -> None:
     other = says("It is sunny.").replace(sse.ID.encode(), b"chatcmpl-another")
     async with temper(says("Sunny."), other) as proxy:
         answer = await proxy.ask(request(), stream=stream, headers=RESPOND)
@@ -53,7 +57,7 @@ async def test_finish_reason_is_that_of_the_model(*, stream: bool, reason: str) 
     assert (answer.text, answer.reason) == ("Hi.", reason)
 
 
-async def test_a_whole_answer_has_its_usage() -> None:
+async def test_a_response_that_is_not_streamed_has_the_usage_of_the_backend() -> None:
     async with temper(says("Hi.")) as proxy:
         answer = await proxy.ask(PLAIN)
     assert answer.usage == sse.USAGE
@@ -71,7 +75,7 @@ async def test_usage_is_a_separate_chunk_on_request() -> None:
     assert all(chunk["choices"] for chunk in without.chunks)
 
 
-async def test_usage_is_that_of_the_returned_reply(*, stream: bool) -> None:
+async def test_after_a_retry_the_usage_is_that_of_the_returned_reply(*, stream: bool) -> None:
     costly: JsonObject = {**sse.USAGE, "prompt_tokens": 99}
     second = (
         sse.START
@@ -88,7 +92,7 @@ async def test_usage_is_that_of_the_returned_reply(*, stream: bool) -> None:
     assert (totals["attempts"], totals["prompt_tokens"]) == (2, 110)
 
 
-async def test_call_is_streamed_in_the_pieces_of_the_backend() -> None:
+async def test_the_arguments_of_a_call_are_streamed_in_the_deltas_of_the_backend() -> None:
     async with temper(calls("get_weather", '{"city"', ': "Pa', "ris", '"}')) as proxy:
         answer = await proxy.ask(request(), stream=True)
     received = [call for delta in answer.deltas for call in pieces_of(delta)]
@@ -143,7 +147,7 @@ async def test_stream_headers_disable_proxy_buffering() -> None:
     assert "x-temper-outcome" not in answer.headers
 
 
-async def test_headers_of_a_whole_response_report_interventions() -> None:
+async def test_the_headers_of_a_response_that_is_not_streamed_report_interventions() -> None:
     leaked = '<tool_call>{"name": "get_weather", "arguments": {"city": 5}}</tool_call>'
     async with temper(says(leaked)) as proxy:
         answer = await proxy.ask(request())
@@ -154,7 +158,7 @@ async def test_headers_of_a_whole_response_report_interventions() -> None:
     assert answer.headers["x-temper-repairs"] == "rescued=hermes;coerced=1"
 
 
-async def test_token_probabilities_are_kept(*, stream: bool) -> None:
+async def test_logprobs_of_the_backend_are_returned(*, stream: bool) -> None:
     token: JsonObject = {"token": "Hi", "logprob": -0.5, "bytes": None, "top_logprobs": []}
     logprobs: JsonObject = {"content": [token]}
     chosen: JsonObject = {"index": 0, "finish_reason": None, "logprobs": logprobs}
@@ -164,7 +168,7 @@ async def test_token_probabilities_are_kept(*, stream: bool) -> None:
     assert b'"logprobs":{"content":[{"token":"Hi","logprob":-0.5' in answer.body
 
 
-async def test_the_path_without_a_version_is_the_same_endpoint() -> None:
+async def test_the_path_without_v1_is_the_same_endpoint() -> None:
     async with temper(says("Hi.")) as proxy:
         response = await proxy.client.post(CHAT.removeprefix("/v1"), json=PLAIN)
     assert response.status_code == 200
