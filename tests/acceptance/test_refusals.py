@@ -280,7 +280,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("row", "language", "stream"), CASES)
-async def test_after_an_engine_rejects_a_request_the_corrected_request_is_sent_and_the_next_at_once(
+async def test_after_a_rejection_the_request_is_corrected_and_the_next_is_correct_at_once(
     row: Row, language: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     scripts: list[Script | bytes] = [*row.refusals, row.answer, row.answer]
@@ -478,7 +478,7 @@ async def test_max_tokens_beyond_the_window_is_reduced(
     assert "limited" in answer.headers["x-temper-repairs"]
 
 
-async def test_a_prompt_beyond_the_window_is_an_overflow_even_if_max_tokens_is_part_of_the_error() -> (
+async def test_a_prompt_beyond_the_window_is_an_overflow_even_if_the_error_adds_max_tokens() -> (
     None
 ):
     message = (

@@ -64,7 +64,7 @@ def test_a_fork_that_fails_has_no_outcome() -> None:
     assert "fails" in row("x", None, Outcome())
 
 
-def test_further_replies_are_played_until_the_answer_is_complete() -> None:
+def test_recorded_replies_are_played_until_the_turn_ends() -> None:
     assert play(REQUEST, ["No."]) == Answer([], "No.", 1)
     assert play(REQUEST, ["I will look at it now:", CALL]).generations == 2
 

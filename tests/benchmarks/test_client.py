@@ -82,5 +82,5 @@ async def test_missing_tokens_are_reported_with_their_number() -> None:
     assert DONE in WORDS
 
 
-def test_large_request_has_the_documented_size() -> None:
+def test_the_large_request_has_about_600_kilobytes() -> None:
     assert 600_000 < len(large(Behavior("call")).body) < 650_000

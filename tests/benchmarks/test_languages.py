@@ -18,7 +18,9 @@ def read(language: Dialect, *, is_streamed: bool) -> Request:
 
 @pytest.mark.parametrize("name", DIALECTS)
 @pytest.mark.parametrize("is_streamed", [True, False])
-def test_a_request_is_decoded_equally_from_every_dialect(name: str, is_streamed: bool) -> None:
+def test_the_benchmark_request_is_decoded_equally_from_every_dialect(
+    name: str, is_streamed: bool
+) -> None:
     chat = read(CHAT, is_streamed=is_streamed)
     other = read(DIALECTS[name], is_streamed=is_streamed)
     assert [(message.role, message.text) for message in other.messages] == [

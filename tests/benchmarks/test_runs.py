@@ -50,7 +50,9 @@ def measured(
 
 
 @pytest.mark.deep
-def test_temper_is_measured_next_to_the_backend(measured: tuple[Results, list[str]]) -> None:
+def test_a_run_measures_the_backend_alone_and_through_temper(
+    measured: tuple[Results, list[str]],
+) -> None:
     results, _ = measured
     assert results.problems == {"call": {}, "slow": {}, "arguments": {}, "start": {}}
     assert results.candidates() == ["direct", "temper", OTHER]
@@ -70,7 +72,7 @@ def test_temper_is_measured_next_to_the_backend(measured: tuple[Results, list[st
 
 
 @pytest.mark.deep
-def test_missing_checkout_is_skipped(tmp_path: Path) -> None:
+def test_a_candidate_whose_checkout_is_missing_is_skipped(tmp_path: Path) -> None:
     missing = f"temper@{tmp_path / 'none'}"
     results = Results("2026-01-02", this_machine())
     runs.run(runs.Plan(("start",), tmp_path, (missing,), rounds=1, size=TINY), results, print)
@@ -78,7 +80,7 @@ def test_missing_checkout_is_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_missing_peer_is_skipped(measured: tuple[Results, list[str]]) -> None:
+def test_a_peer_that_is_not_installed_is_skipped(measured: tuple[Results, list[str]]) -> None:
     results, lines = measured
     reason = "not available here: not installed; run `python -m benchmarks peers`"
     assert results.absent == {"forge": reason}
@@ -86,7 +88,7 @@ def test_missing_peer_is_skipped(measured: tuple[Results, list[str]]) -> None:
 
 
 @pytest.mark.deep
-def test_healthy_replies_are_measured_for_each_kind_and_policy(tmp_path: Path) -> None:
+def test_the_scenario_healthy_is_measured_for_each_kind_of_reply_and_policy(tmp_path: Path) -> None:
     results = Results("2026-01-02", this_machine())
     runs.run(runs.Plan(("healthy",), tmp_path, ("temper",), rounds=1, size=TINY), results, print)
     assert results.candidates() == ["temper"]
@@ -106,7 +108,7 @@ def test_healthy_replies_are_measured_for_each_kind_and_policy(tmp_path: Path) -
 
 @pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
-def test_memory_is_read_from_proc(measured: tuple[Results, list[str]]) -> None:
+def test_the_peak_memory_of_a_candidate_is_measured(measured: tuple[Results, list[str]]) -> None:
     results, _ = measured
     peak = results.figure("slow", "temper", "peak_mb")
     assert peak is not None

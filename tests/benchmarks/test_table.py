@@ -39,7 +39,7 @@ def test_table_has_the_medians_of_all_candidates() -> None:
     assert shown["the same, 16 at once: requests/s"] == ["9,000", "2,000", "200"]
 
 
-def test_goals_are_met_missed_or_not_measured() -> None:
+def test_a_goal_is_shown_as_met_or_missed_or_not_measured() -> None:
     shown = rows(RESULTS)
     assert shown["`call` added p50, relative to forge"][1:] == ["<= 0.333", "0.25", "yes"]
     assert shown["`call` added p50, relative to litellm"][2:] == ["-", "not measured"]
@@ -58,7 +58,7 @@ def test_a_goal_that_was_missed_is_shown_in_bold() -> None:
     assert rows(results)["`call` added p50, relative to forge"][2:] == ["0.95", "**no**"]
 
 
-def test_page_names_machine_date_versions_and_gaps() -> None:
+def test_the_page_lists_the_machine_and_date_and_versions_and_missing_candidates() -> None:
     text = table.markdown(RESULTS)
     assert "2026-01-02: A CPU, 2 cores, Linux x86_64, Python 3.11.7; medians of 3 full" in text
     assert "forge 1.0" in text
@@ -66,7 +66,7 @@ def test_page_names_machine_date_versions_and_gaps() -> None:
     assert "- forge in `call`: status 500: no" in text
 
 
-def test_figures_for_pages_are_the_full_and_the_brief_table() -> None:
+def test_the_tables_for_pages_are_the_full_and_the_brief_table() -> None:
     figures = {"all": table.markdown(RESULTS), "brief": table.brief(RESULTS)}
     assert table.figures_of(RESULTS) == figures
 

@@ -19,7 +19,9 @@ PICTURE = Path(__file__).parents[2] / "docs" / "terminal.svg"
         ("\x1b[32mgreen\x1b[0m\r\n", ["\x1b[32mgreen\x1b[0m"]),
     ],
 )
-def test_overwritten_text_is_not_shown(output: str, lines: list[str]) -> None:
+def test_text_that_later_output_overwrites_is_not_in_the_picture(
+    output: str, lines: list[str]
+) -> None:
     assert final_lines(output) == lines
 
 

@@ -37,7 +37,7 @@ def problems(page: "Page") -> list[str]:
 @pytest.mark.parametrize(
     ("width", "scheme"), [(1440, "light"), (1440, "dark"), (360, "light"), (360, "dark")]
 )
-def test_no_view_has_a_severe_problem(
+def test_no_view_of_the_dashboard_has_a_severe_accessibility_problem(
     *, width: int, scheme: str, stage: Stage, open_page: Open
 ) -> None:
     page = open_page(stage.url, width=width, scheme=scheme).page
@@ -57,7 +57,7 @@ def test_no_view_has_a_severe_problem(
     assert problems(page) == []
 
 
-def test_a_button_without_a_name_is_reported(stage: Stage, open_page: Open) -> None:
+def test_axe_reports_a_button_without_a_name(stage: Stage, open_page: Open) -> None:
     page = open_page(stage.url).page
     page.locator(".headline", has_text="No requests").wait_for()
     page.evaluate("document.querySelector('.switch').append(document.createElement('button'))")
@@ -65,7 +65,7 @@ def test_a_button_without_a_name_is_reported(stage: Stage, open_page: Open) -> N
 
 
 @pytest.mark.parametrize("width", [1280, 360])
-def test_answer_of_a_fallback_names_the_other_model(
+def test_a_row_answered_by_a_fallback_names_the_fallback_model(
     width: int, stage: Stage, open_page: Open
 ) -> None:
     attempts = (*RECORD.attempts, AttemptRecord("fallback", 0.9, 0.3, model="big"))

@@ -177,7 +177,7 @@ def title_of(page: "Page", wanted: str) -> None:
     page.wait_for_function("(wanted) => document.title === wanted", arg=wanted)
 
 
-def test_one_call_is_allowed_and_another_denied(
+def test_an_allowed_call_runs_and_a_denied_call_does_not(
     servers: Servers, open_page: Open, tmp_path: Path
 ) -> None:
     scene = servers.before_a_real_one(tmp_path, call("Paris"), call("Rome"), PROSE)
@@ -208,7 +208,9 @@ def test_one_call_is_allowed_and_another_denied(
     assert (tmp_path / "log").read_text().count("called echo") == 1
 
 
-def test_outcomes_of_calls_are_shown(servers: Servers, open_page: Open, tmp_path: Path) -> None:
+def test_the_details_of_a_request_show_the_wait_and_the_refusal_of_a_call(
+    servers: Servers, open_page: Open, tmp_path: Path
+) -> None:
     scene = servers.before_a_real_one(tmp_path, call("Paris"), PROSE)
     with scene.chatting():
         seen = open_page(scene.url)  # this page was opened later
@@ -222,7 +224,7 @@ def test_outcomes_of_calls_are_shown(servers: Servers, open_page: Open, tmp_path
     seen.picture("tool-servers")
 
 
-def test_calls_are_answered_by_keyboard(servers: Servers, open_page: Open) -> None:
+def test_calls_can_be_allowed_and_refused_by_keyboard(servers: Servers, open_page: Open) -> None:
     scene = servers.of(NOTES)
     with (
         servers.waiting(scene, {"id": 1}, DROP) as first,
@@ -247,7 +249,9 @@ def test_calls_are_answered_by_keyboard(servers: Servers, open_page: Open) -> No
     assert (first, second) == ([Decision.ALLOWED], [Decision.REFUSED])
 
 
-def test_misplaced_click_confirms_nothing(servers: Servers, open_page: Open) -> None:
+def test_clicks_are_ignored_for_a_moment_after_calls_appear_or_disappear(
+    servers: Servers, open_page: Open
+) -> None:
     texts = open_page(servers.of(NOTES).url).page.evaluate(
         """async () => {
           const { areSettling } = await import("./ui/assets/confirmations.js");
@@ -263,7 +267,9 @@ def test_misplaced_click_confirms_nothing(servers: Servers, open_page: Open) -> 
     assert texts == [1060, True, False, 0, True]
 
 
-def test_second_decision_is_reported_as_late(servers: Servers, open_page: Open) -> None:
+def test_a_decision_after_another_decision_is_reported_as_too_late(
+    servers: Servers, open_page: Open
+) -> None:
     scene = servers.of(NOTES)
     with servers.waiting(scene, {}, DROP) as decided:
         page = open_page(scene.url).page

@@ -66,7 +66,7 @@ def stuck(url: str) -> Iterator[list[str]]:
         assert not reading.is_alive()
 
 
-def test_broken_call_is_shown_live_before_and_after_its_repair(
+def test_a_rescued_call_is_shown_as_the_model_wrote_it_and_as_returned(
     temper: str, open_page: Open
 ) -> None:
     seen = open_page(temper)
@@ -101,7 +101,7 @@ def test_retried_request_shows_the_nudge(temper: str, open_page: Open) -> None:
     assert "grammar" not in seen.page.locator(".timeline").inner_text()
 
 
-def test_stuck_request_is_canceled_and_frees_its_slot(temper: str, open_page: Open) -> None:
+def test_canceling_a_stuck_request_on_the_page_frees_its_slot(temper: str, open_page: Open) -> None:
     seen = open_page(temper)
     with stuck(temper) as got:
         row = seen.page.locator("tbody tr.live")
@@ -138,7 +138,7 @@ def test_loading_model_is_shown_with_its_waiting_requests(tmp_path: Path, open_p
         assert answer.result().status_code == 200
 
 
-def test_filled_window_is_shown(temper: str, open_page: Open) -> None:
+def test_a_compacted_conversation_is_shown(temper: str, open_page: Open) -> None:
     rounds: list[JsonObject] = []
     for number in range(16):
         call: JsonObject = {
@@ -189,7 +189,7 @@ def test_every_view_fits_its_screen(
         seen.page.locator(".detail h2", has_text="disconnected").wait_for()
 
 
-def test_key_is_requested_once_and_a_wrong_key_rejected(
+def test_the_page_asks_for_the_api_key_once_and_rejects_a_wrong_key(
     llama_server: tuple[str, str], open_page: Open, tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys"
@@ -237,7 +237,7 @@ def test_page_reconnects_to_a_restarted_server(
         seen.page.wait_for_selector("text=No requests yet")
 
 
-def test_background_requests_queue_last_and_positions_are_shown(
+def test_low_priority_requests_are_shown_last_in_the_queue(
     llama_server: tuple[str, str], open_page: Open
 ) -> None:
     url, key = llama_server

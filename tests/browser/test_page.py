@@ -101,7 +101,7 @@ def answered(served: Served, record: RequestRecord = RECORD) -> int:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_content_is_shown_as_text_and_keeps_the_layout(
+def test_hostile_text_in_requests_is_shown_as_text_and_keeps_the_layout(
     text: str, open_page: Open, stage: Served
 ) -> None:
     show(stage, text)
@@ -154,7 +154,9 @@ def show(stage: Served, text: str) -> None:
     stage.kept.keep(number, msgspec.json.encode(recorded) + b"\n")
 
 
-def test_everything_can_be_done_by_keyboard(open_page: Open, stage: Served) -> None:
+def test_requests_can_be_selected_and_opened_and_filtered_by_keyboard(
+    open_page: Open, stage: Served
+) -> None:
     for number in range(3):
         answered(
             stage, replace(RECORD, model=f"m{number}", facts=() if number == 1 else RECORD.facts)
@@ -204,7 +206,9 @@ def selected(page: "Page") -> str:
     return str(page.locator("tr[aria-selected=true] td.model").inner_text())
 
 
-def test_a_row_keeps_its_focus_while_others_come(open_page: Open, stage: Served) -> None:
+def test_the_selected_row_keeps_its_focus_while_new_rows_arrive(
+    open_page: Open, stage: Served
+) -> None:
     answered(stage, replace(RECORD, model="first"))
     page = open_page(stage.url).page
     page.locator("tbody tr").first.wait_for()
@@ -216,7 +220,7 @@ def test_a_row_keeps_its_focus_while_others_come(open_page: Open, stage: Served)
     assert selected(page) == "first"
 
 
-def test_page_explains_an_unstored_exchange(open_page: Open, stage: Served) -> None:
+def test_the_page_says_why_an_exchange_is_not_stored(open_page: Open, stage: Served) -> None:
     stage.kept.leave_out(answered(stage))
     page = open_page(stage.url).page
     page.locator("tbody tr").first.click()
@@ -225,7 +229,7 @@ def test_page_explains_an_unstored_exchange(open_page: Open, stage: Served) -> N
     page.locator(".link.live").wait_for()
 
 
-def test_page_stays_fast_and_flat_at_ten_thousand_requests_per_minute(
+def test_at_ten_thousand_requests_per_minute_the_page_responds_in_100_ms_without_growing(
     open_page: Open, stage: Served
 ) -> None:
     """The page's time and memory must not grow with the number of requests it has shown.
@@ -294,7 +298,9 @@ def metrics(session: object) -> dict[str, float]:
     return {metric["name"]: metric["value"] for metric in metrics["metrics"]}
 
 
-def test_every_phase_outcome_state_and_reason_has_its_words(open_page: Open, stage: Served) -> None:
+def test_the_page_has_a_text_for_every_phase_and_outcome_and_state_and_reason(
+    open_page: Open, stage: Served
+) -> None:
     page = open_page(stage.url).page
     words = page.evaluate(
         """async () => {
@@ -315,7 +321,9 @@ def test_every_phase_outcome_state_and_reason_has_its_words(open_page: Open, sta
     assert len(Health) == 3
 
 
-def test_numbers_and_times_are_short(open_page: Open, stage: Served) -> None:
+def test_numbers_and_durations_are_formatted_with_few_digits(
+    open_page: Open, stage: Served
+) -> None:
     page = open_page(stage.url).page
     result = page.evaluate(
         """async () => {
@@ -340,9 +348,7 @@ def test_numbers_and_times_are_short(open_page: Open, stage: Served) -> None:
     ]
 
 
-def test_rows_say_why_they_failed_or_are_retried_and_name_their_model(
-    open_page: Open, stage: Served
-) -> None:
+def test_a_row_shows_its_error_or_retry_and_its_model(open_page: Open, stage: Served) -> None:
     page = open_page(stage.url).page
     result = page.evaluate(
         """async () => {
@@ -371,7 +377,9 @@ def test_rows_say_why_they_failed_or_are_retried_and_name_their_model(
     ]
 
 
-def test_the_store_keeps_its_bounds_and_its_order(open_page: Open, stage: Served) -> None:
+def test_the_store_of_the_page_keeps_a_limited_number_of_rows_in_order(
+    open_page: Open, stage: Served
+) -> None:
     page = open_page(stage.url).page
     result = page.evaluate(
         """async () => {
@@ -416,7 +424,7 @@ def test_a_state_keeps_finished_requests_until_older_rows_fill_the_table(
     assert result == ["abc-9 abc-8 abc-1", "abc-9 abc-8 abc-7", "abc-3"]
 
 
-def test_a_burst_is_on_the_page_as_a_whole(open_page: Open, stage: Served) -> None:
+def test_a_burst_of_450_requests_appears_completely(open_page: Open, stage: Served) -> None:
     page = open_page(stage.url).page
     page.locator(".link.live").wait_for()
     stuck = stage.portal.call(stage.board.open, LongRequest())

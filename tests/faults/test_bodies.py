@@ -183,7 +183,7 @@ async def test_a_broken_body_is_rejected_and_not_forwarded(*, subject: str, name
 @pytest.mark.parametrize(
     ("change", "param"), WRONG, ids=[json.dump_text(wrong[0]) for wrong in WRONG]
 )
-async def test_error_names_the_first_invalid_member(
+async def test_the_error_for_an_invalid_body_names_the_first_invalid_member(
     *, change: JsonObject, param: str, stream: bool
 ) -> None:
     body = request(stream=stream)
@@ -200,7 +200,7 @@ async def test_error_names_the_first_invalid_member(
 @pytest.mark.parametrize(
     "change", [wrong[0] for wrong in WRONG], ids=[json.dump_text(wrong[0]) for wrong in WRONG]
 )
-async def test_values_of_wrong_types_never_cause_a_5xx(
+async def test_request_members_of_wrong_types_never_cause_a_5xx(
     *, subject: str, change: JsonObject, stream: bool
 ) -> None:
     async with before(subject, *[says("Hi.")] * ENOUGH) as proxy:
@@ -226,7 +226,7 @@ async def test_values_of_wrong_types_never_cause_a_5xx(
 )
 @pytest.mark.parametrize("kind", ["image_url", "input_image"])
 @pytest.mark.parametrize("is_bare", [True, False], ids=["bare", "wrapped"])
-async def test_image_url_is_rejected_and_not_forwarded(
+async def test_an_image_with_an_http_url_is_rejected_and_not_forwarded(
     *, url: str, kind: str, is_bare: bool
 ) -> None:
     image: JsonObject = {"type": kind, "image_url": url if is_bare else {"url": url}}
@@ -359,7 +359,7 @@ async def test_compressed_body_is_not_inflated_beyond_the_limit(subject: str) ->
 
 @SIZE
 @pytest.mark.parametrize(("size", "status"), [(1000, 400), (1001, 413), (100_000, 413)])
-async def test_body_without_content_length_is_limited(size: int, status: int) -> None:
+async def test_a_chunked_body_without_content_length_is_limited(size: int, status: int) -> None:
     async def pieces() -> AsyncGenerator[bytes, None]:
         for start in range(0, size, 300):
             yield b" " * min(300, size - start)
@@ -400,7 +400,7 @@ def mutations(count: int, seed: int) -> Iterator[bytes]:
 
 
 @SHAPE
-async def test_client_input_never_causes_a_5xx(subject: str) -> None:
+async def test_randomly_changed_bodies_never_cause_a_5xx(subject: str) -> None:
     async with before(subject, *[says("Hi.")] * (200 * ENOUGH)) as proxy:
         for body in mutations(200, seed=20260101):
             assert (await proxy.send(body)).status < 500, body

@@ -9,7 +9,7 @@ from tests.fakes.connections import HEAD, OK, SOON, exchange, later, play, send
 from tests.fakes.raw_backend import RawBackend
 
 
-def test_new_connection_closed_by_the_server_is_not_retried() -> None:
+def test_a_request_on_a_new_connection_that_the_server_closes_is_not_sent_again() -> None:
     async def scene(pool: ConnectionPool, backend: RawBackend) -> None:
         with pytest.raises(BrokenOff):
             await send(pool)
@@ -28,7 +28,7 @@ async def has_unexpected_data(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(("accepts", "reads"), [(False, False), (True, False), (True, True)])
-async def test_request_unread_by_a_closing_server_is_reported(
+async def test_a_server_that_closes_without_reading_the_request_raises_broken_off(
     *, accepts: bool, reads: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -47,7 +47,7 @@ async def test_request_unread_by_a_closing_server_is_reported(
     assert error.is_unread is not reads
 
 
-def test_connection_closed_within_a_head_is_not_retried() -> None:
+def test_a_request_is_not_sent_again_if_the_server_closes_within_the_response_head() -> None:
     async def scene(pool: ConnectionPool, backend: RawBackend) -> None:
         await exchange(pool)
         with pytest.raises(BrokenOff):
@@ -62,7 +62,7 @@ def test_connection_closed_within_a_head_is_not_retried() -> None:
     assert play(scene, script).connections == 1
 
 
-async def test_connection_closed_before_its_use_is_reported_broken() -> None:
+async def test_a_request_on_a_closed_connection_raises_broken_off() -> None:
     line = Connection(asyncio.get_running_loop())
     line.connection_lost(None)
     with pytest.raises(BrokenOff):

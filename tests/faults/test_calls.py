@@ -51,7 +51,7 @@ def after_result(result: str) -> JsonObject:
 @pytest.mark.parametrize(
     "reply", [WRITTEN, f"The page says: {WRITTEN}"], ids=["alone", "announced"]
 )
-async def test_foreign_call_repeated_by_the_model_is_not_a_call(
+async def test_a_call_from_foreign_text_that_the_model_repeats_is_not_returned(
     *, subject: str, assistant: JsonObject, reply: str, stream: bool
 ) -> None:
     async with before(subject, *[says(reply)] * ENOUGH) as proxy:
@@ -70,7 +70,9 @@ async def test_foreign_call_repeated_by_the_model_is_not_a_call(
     ],
     ids=["in a sentence", "in a fence", "in a block quote", "as JSON"],
 )
-async def test_example_in_prose_is_not_a_call(*, subject: str, reply: str, stream: bool) -> None:
+async def test_an_example_of_a_call_in_prose_is_not_returned_as_a_call(
+    *, subject: str, reply: str, stream: bool
+) -> None:
     async with before(subject, *[says(reply)] * ENOUGH) as proxy:
         answer = await proxy.ask(asks(), stream=stream)
     assert answer.calls == []
@@ -102,7 +104,7 @@ async def test_control_tokens_in_foreign_text_are_escaped_and_reported(
     ],
     ids=["in the text", "in a string", "before the last bracket", "after the name"],
 )
-async def test_truncated_call_is_never_completed(
+async def test_a_truncated_call_is_never_returned_as_complete(
     *, subject: str, reply: bytes, stream: bool
 ) -> None:
     async with before(subject, *[reply] * ENOUGH) as proxy:
@@ -112,7 +114,7 @@ async def test_truncated_call_is_never_completed(
 
 
 @CUT_OFF
-async def test_stop_string_within_a_call_does_not_complete_it(
+async def test_a_call_cut_off_by_a_stop_string_is_not_returned_as_complete(
     *, subject: str, stream: bool
 ) -> None:
     async with before(subject, *[says(PART)] * ENOUGH) as proxy:
@@ -237,7 +239,7 @@ STUBBORN = {
 @NUDGES
 @pytest.mark.parametrize("reply", STUBBORN.values(), ids=STUBBORN)
 @pytest.mark.parametrize("choice", ["auto", "required"])
-async def test_nudges_never_reach_the_client(
+async def test_the_text_of_nudges_is_never_sent_to_the_client(
     *, subject: str, reply: bytes, choice: str, stream: bool
 ) -> None:
     async with before(subject, *[reply] * ENOUGH) as proxy:
@@ -272,7 +274,7 @@ def texts_added_by_temper(proxy: Subject) -> list[str]:
     ],
     ids=["never taken", "of no tool", "before itself"],
 )
-async def test_required_step_that_is_never_taken_exhausts_the_attempts(
+async def test_a_workflow_that_is_never_satisfied_is_a_400_or_ends_after_three_requests(
     *, workflow: JsonObject, stream: bool
 ) -> None:
     async with temper(*[calls("get_weather", PARIS)] * ENOUGH) as proxy:

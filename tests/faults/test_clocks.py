@@ -46,7 +46,7 @@ def readings(path: Path) -> set[str]:
 
 
 @pytest.mark.deep
-def test_only_timestamps_use_the_wall_clock() -> None:
+def test_only_listed_modules_read_the_wall_clock() -> None:
     reading = {path.relative_to(PROXY).as_posix() for path in PROXY.rglob("*.py") if readings(path)}
     assert reading <= set(DATED)
 
@@ -62,7 +62,7 @@ class JumpingClock:
         return 1_700_000_000 + HOUR * (self.looks if self.looks % 2 else -self.looks)
 
 
-async def test_clock_jumps_neither_end_nor_delay_requests(
+async def test_jumps_of_the_wall_clock_neither_end_nor_delay_requests(
     *, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jumping = JumpingClock()

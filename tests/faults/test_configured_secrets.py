@@ -42,11 +42,11 @@ def canaries_in(text: str) -> list[str]:
     return [canary for canary in CANARIES if canary in text]
 
 
-def test_every_secret_setting_is_declared_secret(settings: Settings) -> None:
+def test_every_setting_of_a_secret_type_is_covered_by_these_tests(settings: Settings) -> None:
     assert set(secrets_of(settings)) == set(CANARIES)
 
 
-def test_representations_of_settings_show_no_secret(settings: Settings) -> None:
+def test_repr_and_str_and_json_of_settings_show_no_secret(settings: Settings) -> None:
     shown = (settings, settings.model_dump_json(), server_options_of(settings))
     assert canaries_in("".join(f"{value!r}{value}" for value in shown)) == []
 

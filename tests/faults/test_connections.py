@@ -95,7 +95,7 @@ def stream_request() -> bytes:
 
 
 @READER
-async def test_stalled_client_applies_backpressure_and_then_times_out() -> None:
+async def test_a_client_that_stops_reading_pauses_the_backend_and_then_times_out() -> None:
     source = Source()
     limits = ConnectionLimits(stall_seconds=0.5)
     async with (
@@ -110,7 +110,7 @@ async def test_stalled_client_applies_backpressure_and_then_times_out() -> None:
 
 
 @READER
-async def test_slow_client_is_not_cut_off() -> None:
+async def test_a_client_that_reads_slowly_is_not_disconnected() -> None:
     source = Source()
     limits = ConnectionLimits(stall_seconds=0.2)
     async with (
@@ -132,7 +132,7 @@ async def test_slow_client_is_not_cut_off() -> None:
 @pytest.mark.parametrize(
     "raw", [b"", b"GET /health HT", GOOD[:-2], POST + b"content-length: 9\r\n\r\n{"]
 )
-async def test_stalled_heads_and_bodies_time_out_while_others_are_served(raw: bytes) -> None:
+async def test_an_incomplete_request_times_out_while_other_clients_are_served(raw: bytes) -> None:
     async with (
         raw_backend(*[send_not_found] * 8) as backend,
         listening_temper(backend.url, limits=SHORT, body=BodyLimits(seconds=0.1)) as address,
@@ -151,7 +151,7 @@ async def send_not_found(caller: Caller) -> None:
 
 
 @SLOW_CLIENT
-async def test_connections_are_limited() -> None:
+async def test_connections_beyond_the_limit_are_refused() -> None:
     limits = ConnectionLimits(most=3)
     async with (
         raw_backend(*[send_not_found] * 8) as backend,
@@ -250,7 +250,9 @@ async def test_host_of_an_absolute_target_is_checked(name: str) -> None:
 
 @STRAY
 @pytest.mark.parametrize("stray", [b"\r\n", b"\n", b"G", GOOD[:-2]])
-async def test_connections_with_a_stray_byte_are_evicted_for_others(stray: bytes) -> None:
+async def test_connections_with_an_incomplete_second_request_are_closed_for_new_clients(
+    stray: bytes,
+) -> None:
     limits = ConnectionLimits(head_seconds=0.1, most=3)
     async with (
         raw_backend(*[send_not_found] * 8) as backend,
@@ -280,7 +282,9 @@ UNREAD = {
 
 @STRAY
 @pytest.mark.parametrize("name", UNREAD)
-async def test_unfinished_body_closes_the_connection_after_its_response(name: str) -> None:
+async def test_a_rejected_request_with_an_unfinished_body_is_answered_and_its_connection_closed(
+    name: str,
+) -> None:
     piece = UNREAD[name] * (50_000 // len(UNREAD[name]))
     async with (
         raw_backend() as backend,
@@ -343,7 +347,7 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
 @HALF_CLOSED
 @pytest.mark.parametrize("has_gone", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_half_closed_client_is_answered_unless_it_has_disconnected(
+async def test_a_client_that_half_closes_is_answered_and_a_client_that_closes_is_canceled(
     *, stream: bool, has_gone: bool
 ) -> None:
     is_answered, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()

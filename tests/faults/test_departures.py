@@ -93,7 +93,7 @@ async def test_disconnect_within_a_stream_cancels_the_generation() -> None:
 @pytest.mark.parametrize("second", [SILENT, TALKING], ids=["silent", "talking"])
 @WAITING
 @WHOLE
-async def test_disconnect_cancels_a_retry(
+async def test_a_disconnect_during_a_retry_cancels_the_generation(
     *, subject: str, first: tuple[bytes, ...], count: int, second: Script, stream: bool
 ) -> None:
     async with before(subject, *first, second, UNUSED) as proxy:
@@ -105,7 +105,7 @@ async def test_disconnect_cancels_a_retry(
 
 @WAITING
 @WHOLE
-async def test_disconnect_during_a_bad_reply_prevents_the_retry(
+async def test_a_disconnect_during_a_reply_that_would_be_retried_prevents_the_retry(
     *, subject: str, stream: bool
 ) -> None:
     gate = asyncio.Event()
@@ -132,7 +132,7 @@ async def test_disconnect_ends_the_wait_for_a_loading_model(*, stream: bool) -> 
 
 
 @WAITING
-async def test_disconnect_in_the_queue_prevents_the_request(*, stream: bool) -> None:
+async def test_a_disconnect_in_the_queue_prevents_the_upstream_request(*, stream: bool) -> None:
     gate = asyncio.Event()
     good = calls("get_weather", '{"city": "Paris"}')
     async with temper(Script((gate, good)), good) as proxy:
@@ -160,7 +160,9 @@ async def wait_until_waiting(proxy: RunningProxy, inside: int) -> None:
 
 
 @WAITING
-async def test_disconnect_within_the_body_prevents_the_request(subject: str) -> None:
+async def test_a_disconnect_within_the_request_body_prevents_the_upstream_request(
+    subject: str,
+) -> None:
     async with before(subject, *[says("Hi.")] * 2) as proxy:
         async with connected(proxy.address) as (_, writer):
             writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n")
@@ -236,7 +238,7 @@ def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServe
         pytest.param(False, marks=WHOLE, id="whole"),
     ],
 )
-async def test_disconnect_frees_a_real_slot_within_a_second(
+async def test_a_disconnect_frees_the_slot_of_a_real_llama_server_within_a_second(
     *, stream: bool, talkative: RunningServer
 ) -> None:
     forever = chats(messages=[user("[[forever]]")], stream=stream)
@@ -250,7 +252,7 @@ async def test_disconnect_frees_a_real_slot_within_a_second(
 
 
 @WAITING
-async def test_disconnect_removes_a_request_waiting_for_a_real_slot(
+async def test_a_disconnect_removes_a_request_from_the_queue_of_a_real_llama_server(
     *, stream: bool, talkative: RunningServer
 ) -> None:
     forever = chats(messages=[user("[[forever]]")], stream=True)

@@ -55,7 +55,9 @@ async def test_unknown_route_is_404_and_not_forwarded(*, subject: str, path: str
 
 @KEYS
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com"])
-def test_public_address_requires_a_key(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listening_on_a_public_address_without_an_api_key_is_an_error(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TEMPER_SERVER__HOST", host)
     with pytest.raises(InvalidConfiguration, match="api_key"):
         load_settings(None, {})
@@ -65,14 +67,14 @@ def test_public_address_requires_a_key(host: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "address", [f"/v1/models?api_key={KEY}", f"/v1/models?key={KEY}", f"/v1/models?token={KEY}"]
 )
-async def test_key_in_the_query_is_rejected(address: str) -> None:
+async def test_an_api_key_in_the_query_string_is_a_401(address: str) -> None:
     async with temper(serving=LOCKED) as proxy:
         assert (await proxy.client.get(address)).status_code == 401
 
 
 @KEYS
 @pytest.mark.parametrize("sent", ["wrong", KEY[:-1], KEY + "x", KEY.upper(), "é"])
-async def test_only_the_complete_key_is_accepted(sent: str) -> None:
+async def test_a_part_of_the_api_key_is_not_accepted(sent: str) -> None:
     headers = [(b"authorization", f"Bearer {sent}".encode())]
     async with temper(serving=LOCKED) as proxy:
         refused = await proxy.client.get("/v1/models", headers=headers)
@@ -82,7 +84,7 @@ async def test_only_the_complete_key_is_accepted(sent: str) -> None:
 
 @PAGES
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
-async def test_dns_rebinding_is_rejected(*, subject: str, host: str) -> None:
+async def test_a_request_with_a_foreign_host_header_is_a_403(*, subject: str, host: str) -> None:
     async with before(subject, says("Hi."), serving=LOOPBACK) as proxy:
         response = await proxy.client.post(CHAT, json=chats(), headers={"host": host})
     assert is_refusal(subject, response.status_code, 403)
@@ -93,7 +95,9 @@ async def test_dns_rebinding_is_rejected(*, subject: str, host: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
 )
-async def test_simple_cors_post_is_rejected(*, subject: str, kind: str) -> None:
+async def test_a_post_without_the_json_content_type_from_a_web_page_is_a_415(
+    *, subject: str, kind: str
+) -> None:
     async with before(subject, says("Hi.")) as proxy:
         headers = {"content-type": kind, "origin": EVIL}
         body = b'{"model": "m", "messages": [{"role": "user", "content": "Hi."}]}'
@@ -103,7 +107,7 @@ async def test_simple_cors_post_is_rejected(*, subject: str, kind: str) -> None:
 
 
 @PAGES
-async def test_foreign_origin_gets_no_cors_headers(subject: str) -> None:
+async def test_a_request_from_a_foreign_origin_gets_no_cors_headers(subject: str) -> None:
     preflight = {
         "origin": EVIL,
         "access-control-request-method": "POST",
@@ -118,7 +122,7 @@ async def test_foreign_origin_gets_no_cors_headers(subject: str) -> None:
 
 
 @FEEDS
-async def test_simultaneous_feeds_are_limited() -> None:
+async def test_simultaneous_event_feeds_of_the_dashboard_are_limited() -> None:
     async with temper(observers=Observers(board=Board())) as proxy, AsyncExitStack() as stack:
         opening = [proxy.client.stream("GET", "/ui/api/events") for _ in range(3 * MOST_WATCHERS)]
         answers = await asyncio.gather(*map(stack.enter_async_context, opening))
@@ -129,7 +133,7 @@ async def test_simultaneous_feeds_are_limited() -> None:
 
 @FEEDS
 @pytest.mark.parametrize("path", ["/ui/api/events", "/ui/api/state", "/ui/api/requests/a-1"])
-async def test_foreign_site_cannot_read_the_dashboard(path: str) -> None:
+async def test_a_cross_site_request_for_the_dashboard_is_a_403(path: str) -> None:
     async with temper(observers=Observers(board=Board())) as proxy:
         headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
         response = await proxy.client.get(path, headers=headers)

@@ -51,7 +51,7 @@ async def test_endless_reply_is_cut_off_at_the_time_limit(*, wire: Wire, stream:
 
 
 @pytest.mark.fault("F10")
-async def test_endless_call_is_cut_off_and_never_completed(*, stream: bool) -> None:
+async def test_an_endless_call_is_cut_off_and_not_returned_as_complete(*, stream: bool) -> None:
     first = sse.START + sse.call_delta("get_weather", '{"city": "P')
     more = sse.delta({"tool_calls": [{"index": 0, "function": {"arguments": "aris"}}]})
     endless = repeats(chunked(first, is_whole=False), chunk(more), seconds=0.005)
@@ -106,7 +106,7 @@ async def test_reply_is_cut_off_at_the_window_of_a_context_shifting_backend(
 
 @pytest.mark.fault("F10")
 @pytest.mark.fault("F45")
-async def test_call_beyond_the_token_limit_is_never_completed(*, stream: bool) -> None:
+async def test_a_call_cut_off_by_max_tokens_is_not_returned_as_complete(*, stream: bool) -> None:
     first = sse.START + sse.call_delta("get_weather", '{"city": "P')
     more = sse.delta({"tool_calls": [{"index": 0, "function": {"arguments": "aris and "}}]})
     endless = repeats(chunked(first, is_whole=False), chunk(more), seconds=0.001)
@@ -119,7 +119,9 @@ async def test_call_beyond_the_token_limit_is_never_completed(*, stream: bool) -
 
 
 @pytest.mark.fault("F10")
-async def test_reply_with_more_chunks_than_tokens_is_kept_whole(*, stream: bool) -> None:
+async def test_a_reply_with_fewer_tokens_than_max_tokens_but_more_chunks_is_not_cut_off(
+    *, stream: bool
+) -> None:
     words = "and so on " * (MOST_TOKENS // 4)
     async with before("temper", says(*words)) as proxy:
         answer = await proxy.ask({**PLAIN, "max_tokens": MOST_TOKENS}, stream=stream)
@@ -127,7 +129,7 @@ async def test_reply_with_more_chunks_than_tokens_is_kept_whole(*, stream: bool)
 
 
 @pytest.mark.fault("F10")
-async def test_endless_comments_are_cut_off(
+async def test_an_endless_stream_of_comments_is_cut_off(
     *, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """26 MB of comments took 38 s of CPU time."""
@@ -141,7 +143,7 @@ async def test_endless_comments_are_cut_off(
 
 
 @pytest.mark.fault("F10")
-async def test_endless_calls_are_cut_off(*, stream: bool) -> None:
+async def test_a_reply_with_an_endless_number_of_calls_is_cut_off(*, stream: bool) -> None:
     """100,000 calls took 15.8 s."""
     calls = [
         sse.call_delta("get_weather", f'{{"city": "C{at}"}}', index=at, call_id=f"c{at}")

@@ -54,7 +54,7 @@ async def stream(proxy: ProxyUnderTest) -> AsyncGenerator[None, None]:
 
 
 @pytest.mark.deep
-async def test_waiting_streams_take_little_memory(subject: str) -> None:
+async def test_many_open_streams_take_little_memory(subject: str) -> None:
     talking = Script((sse.START + sse.text("It is"), Ending.NEVER))
     backend = ScriptedBackend(*[talking] * STREAMS)
     async with (
@@ -72,7 +72,7 @@ async def test_waiting_streams_take_little_memory(subject: str) -> None:
 
 
 @pytest.mark.deep
-async def test_many_requests_leak_nothing(subject: str) -> None:
+async def test_many_requests_do_not_increase_the_memory(subject: str) -> None:
     good = calls("get_weather", '{"city": "Paris"}')
     backend = ScriptedBackend(*[good] * (ROUNDS * REQUESTS))
 

@@ -56,7 +56,7 @@ async def get_time() -> str:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("end", [cancelled, raised, stopped])
-async def test_interrupted_run_leaves_a_valid_history_and_no_tasks(
+async def test_an_agent_run_interrupted_at_any_await_leaves_a_valid_history_and_no_tasks(
     end: Callable[[Attempt], Strike],
 ) -> None:
     async with scripted(*SCRIPTS * MOST_STEPS) as (model, backend), interruptible():

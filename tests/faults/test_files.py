@@ -65,13 +65,13 @@ def error_of_command(*arguments: str) -> str:
 
 @UNUSABLE_FILE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
-def test_malformed_settings_are_rejected_in_one_sentence(text: str, problem: str) -> None:
+def test_a_malformed_settings_file_is_a_one_line_error(text: str, problem: str) -> None:
     assert problem in error_of_command("check", "--config", config(text))
 
 
 @UNUSABLE_FILE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
-def test_malformed_profile_is_rejected_in_one_sentence(text: str, problem: str) -> None:
+def test_a_malformed_profile_is_a_one_line_error(text: str, problem: str) -> None:
     Path("profiles").mkdir()
     Path("profiles/own.toml").write_text(text, encoding="utf-8")
     assert problem in error_of_command(
@@ -81,7 +81,7 @@ def test_malformed_profile_is_rejected_in_one_sentence(text: str, problem: str) 
 
 @UNUSABLE_FILE
 @pytest.mark.parametrize(("text", "problem"), DOCUMENTS)
-def test_malformed_scenario_is_rejected_in_one_sentence(text: str, problem: str) -> None:
+def test_a_malformed_scenario_is_a_one_line_error(text: str, problem: str) -> None:
     Path("own").mkdir()
     Path("own/one.toml").write_text(text, encoding="utf-8")
     assert problem in error_of_command("eval", "--backend-url", URL, "--scenarios", "own")
@@ -90,7 +90,7 @@ def test_malformed_scenario_is_rejected_in_one_sentence(text: str, problem: str)
 @UNUSABLE_FILE
 @pytest.mark.parametrize("name", ["TEMPER_MODELS", "TEMPER_SERVER", "TEMPER_BACKEND__URLS"])
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
-def test_malformed_variable_is_rejected_in_one_sentence(
+def test_a_deeply_nested_environment_variable_is_a_one_line_error(
     name: str, opening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, opening * 20_000)
@@ -101,7 +101,7 @@ def test_malformed_variable_is_rejected_in_one_sentence(
 @pytest.mark.parametrize(
     "setting", ["server.api_keys_file", "server.api_key_file", "model.path", "responses.path"]
 )
-def test_path_that_is_not_a_file_is_rejected_in_one_sentence(setting: str) -> None:
+def test_a_path_to_a_folder_or_device_or_pipe_is_a_one_line_error(setting: str) -> None:
     section, _, name = setting.partition(".")
     os.mkfifo("pipe")
     kinds = ["/", ENDLESS] + ["pipe"] * (name == "path")
@@ -126,7 +126,7 @@ def test_long_invalid_values_are_truncated_in_errors(text: str) -> None:
 
 
 @UNUSABLE_FILE
-def test_errors_of_many_invalid_settings_are_limited() -> None:
+def test_of_many_invalid_settings_only_a_limited_number_is_listed() -> None:
     text = "[server]\n" + "\n".join(f"wrong_{number} = 1" for number in range(20_000))
     errors = temper("check", "--config", config(text)).stderr.splitlines()
     assert len(errors) == bounds.PROBLEMS + 1
@@ -141,7 +141,7 @@ def test_errors_of_many_invalid_settings_are_limited() -> None:
         *("responses.path", "recording.path", "profile.folder"),
     ],
 )
-def test_invalid_file_name_is_rejected_in_one_sentence(setting: str, name: str) -> None:
+def test_an_invalid_file_name_in_the_settings_is_a_one_line_error(setting: str, name: str) -> None:
     section, _, key = setting.partition(".")
     assert setting in error_of_command(
         "check", "--config", config(f'[{section}]\n{key} = "{name}"')
@@ -153,7 +153,7 @@ def test_invalid_file_name_is_rejected_in_one_sentence(setting: str, name: str) 
     ("member", "nonsense"),
     [("generations", [[]]), ("generations", [[[]]]), ("model", {"convention": "none"})],
 )
-def test_inconsistent_recording_is_rejected_in_one_sentence(
+def test_a_recording_with_members_of_wrong_types_is_a_one_line_error(
     member: str, nonsense: JsonValue
 ) -> None:
     recorded = json.parse(msgspec.json.encode(exchange()))
@@ -167,7 +167,7 @@ def test_inconsistent_recording_is_rejected_in_one_sentence(
 
 
 @UNUSABLE_FILE
-def test_endless_settings_are_rejected_in_one_sentence() -> None:
+def test_an_endless_settings_file_is_a_one_line_error() -> None:
     assert TOO_LARGE in error_of_command("check", "--config", ENDLESS)
 
 
@@ -180,7 +180,7 @@ def test_endless_settings_are_rejected_in_one_sentence() -> None:
         (b"\n" + b"x" * 1_001, "line 2 has more than 1000 bytes"),
     ],
 )
-def test_malformed_recording_is_rejected_in_one_sentence(
+def test_a_malformed_recording_is_a_one_line_error(
     content: bytes, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if len(content) < MANY:
@@ -190,7 +190,7 @@ def test_malformed_recording_is_rejected_in_one_sentence(
 
 
 @UNUSABLE_FILE
-def test_endless_recording_is_rejected_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_recording_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "RECORDED_BYTES", 1_000)
     assert "line 1 has more than 1000 bytes" in error_of_command("replay", ENDLESS)
 
@@ -205,7 +205,7 @@ def test_gguf_header_with_too_many_fields_is_rejected(tmp_path: Path) -> None:
 
 
 @UNUSABLE_FILE
-def test_header_is_read_only_up_to_its_limit(tmp_path: Path) -> None:
+def test_a_gguf_header_beyond_the_size_limit_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     with path.open("wb") as file:  # a sparse file, without any bytes on the disk
         file.write(struct.pack("<4sIQQQ", b"GGUF", 3, 0, 1, bounds.HEADER_BYTES))
@@ -225,7 +225,7 @@ def test_scenario_schema_references_are_never_fetched(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("F84")
-async def test_failed_deletion_is_not_reported_as_success(
+async def test_deleting_a_stored_response_on_a_full_disk_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_table: ResponsesTable, _owner: str, _response_id: str) -> bool:

@@ -130,7 +130,9 @@ def is_tolerable(flooded: Flood) -> bool:
 @pytest.mark.parametrize(
     ("name", "stream"), mostly_deep([*((flood, True) for flood in FLOODS), ("braces", False)])
 )
-async def test_other_clients_are_served_during_a_model_flood(name: str, *, stream: bool) -> None:
+async def test_other_clients_are_served_while_a_model_sends_a_flood_of_markup(
+    name: str, *, stream: bool
+) -> None:
     """A busy machine may interrupt the flood, so one good flood of several suffices."""
     beginning, unit = FLOODS[name]
     count = (LENGTH - len(beginning)) // len(unit)
@@ -157,7 +159,7 @@ async def answered_in(subject: str, text: str) -> float:
 
 
 @pytest.mark.parametrize("name", mostly_deep(FLOODS))
-async def test_flood_response_time_is_linear(*, subject: str, name: str) -> None:
+async def test_the_time_for_a_flood_of_markup_grows_linearly(*, subject: str, name: str) -> None:
     """A busy machine may interrupt a measurement, so one good measurement of several suffices."""
     beginning, unit = FLOODS[name]
     texts = [beginning + unit * (size // len(unit)) for size in (2 * CHARACTERS, 4 * CHARACTERS)]
@@ -173,7 +175,7 @@ CHARACTERS, TOKEN = 30_000, 16
 
 
 @pytest.mark.parametrize("name", mostly_deep(ALL_FLOODS))
-def test_flood_work_is_linear(name: str) -> None:
+def test_the_executed_lines_for_a_flood_of_markup_grow_linearly(name: str) -> None:
     """A busy machine may interrupt a measurement, so one good measurement of several suffices."""
     grown = (measured(ALL_FLOODS[name], CHARACTERS, TOKEN) for _ in range(MOST_TRIES))
     assert any(growth < MOST_GROWTH for growth in grown)

@@ -101,7 +101,7 @@ def assert_linear(once: int, twice: int, four_times: int) -> None:
 @pytest.mark.fault("F80")
 @pytest.mark.usefixtures("disable_caches")
 @pytest.mark.parametrize("part", share([*PARTS]))
-def test_work_is_linear_in_the_request(part: str) -> None:
+def test_executed_lines_grow_linearly_with_each_part_of_a_request(part: str) -> None:
     dialect, make = PARTS[part]
     bodies = [json.dump(make(factor * COUNT)) for factor in (1, 2, 4)]
     answer(dialect, bodies[0])  # the first request does the constant work
@@ -116,7 +116,7 @@ def receive_reply(reply: Reply) -> None:
 
 @pytest.mark.fault("F81")
 @pytest.mark.parametrize("part", share([*REPLIES]))
-def test_work_is_linear_in_the_reply(part: str) -> None:
+def test_executed_lines_grow_linearly_with_each_part_of_a_reply(part: str) -> None:
     few, many = REPLIES[part](UNITS), REPLIES[part](4 * UNITS)
     receive_reply(few)
     once, four_times = (
@@ -136,7 +136,7 @@ def demanding(members: int) -> Tool:
 @pytest.mark.deep
 @pytest.mark.fault("F81")
 @pytest.mark.parametrize("value", ["x", "1", 1.5])
-def test_many_schemas_per_member_are_little_work(value: JsonValue) -> None:
+def test_arguments_with_many_applicable_schemas_are_checked_in_few_lines(value: JsonValue) -> None:
     arguments = json.dump_text({f"p{number}": value for number in range(100)})
     checking = partial(check, demanding(100), arguments)
     checking()  # compiles the schema

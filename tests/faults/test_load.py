@@ -64,7 +64,9 @@ def with_slots(proxy: RunningProxy, slots: int) -> None:
 
 @pytest.mark.deep
 @MALFORMED
-async def test_malformed_replies_add_at_most_one_fifth_to_the_requests(subject: str) -> None:
+async def test_retries_of_malformed_replies_add_at_most_a_fifth_more_upstream_requests(
+    subject: str,
+) -> None:
     begun = 0
     async with before(subject, *[BROKEN] * (CLIENTS * ROUNDS * 5)) as proxy:
 
@@ -181,7 +183,7 @@ async def test_concurrent_upstream_requests_are_limited_to_the_slots(*, stream: 
 
 
 @QUEUE
-async def test_requests_beyond_the_queue_are_rejected() -> None:
+async def test_requests_beyond_the_limit_of_the_queue_get_429() -> None:
     gate = asyncio.Event()
     serving = ServerOptions(max_waiting=WAITING)
     scripts = [Script((gate, GOOD))] * IN_FLIGHT
@@ -232,7 +234,7 @@ async def post_raw(proxy: RunningProxy | Subject, number: int) -> bytes:
 
 
 @QUEUE
-async def test_full_queue_is_a_429_with_retry_after(*, stream: bool) -> None:
+async def test_a_request_to_a_full_queue_gets_429_with_retry_after(*, stream: bool) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(max_waiting=1, parallel=1)
     async with temper(Script((gate, GOOD)), GOOD, serving=serving) as proxy:
@@ -263,7 +265,7 @@ async def wait_until_queued(proxy: RunningProxy, inside: int) -> None:
 
 
 @TURNS
-async def test_clients_take_turns_regardless_of_their_request_counts(*, stream: bool) -> None:
+async def test_waiting_requests_of_different_keys_are_served_in_turn(*, stream: bool) -> None:
     gate = asyncio.Event()
     overrides = ["a1", "a2", "a3", "b1", "c1"]
     async with temper(Script((gate, GOOD)), *[GOOD] * 4) as proxy:
@@ -282,7 +284,7 @@ async def test_clients_take_turns_regardless_of_their_request_counts(*, stream: 
 
 
 @TURNS
-async def test_client_is_identified_by_its_key_in_any_header(*, stream: bool) -> None:
+async def test_a_client_has_one_turn_whichever_header_contains_its_key(*, stream: bool) -> None:
     gate = asyncio.Event()
     locked = ServerOptions(access=Access({"alice": "ka", "bob": "kb"}))
     headers: dict[str, dict[str, str]] = {
@@ -307,7 +309,9 @@ async def test_client_is_identified_by_its_key_in_any_header(*, stream: bool) ->
 
 
 @TURNS
-async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: bool) -> None:
+async def test_a_flood_of_requests_with_one_key_leaves_room_in_the_queue_for_other_keys(
+    *, stream: bool
+) -> None:
     gate = asyncio.Event()
     limits = {"boss": Priority.HIGH}
     keys = {"flood": "kf", "boss": "kb", "alice": "ka"}
@@ -341,7 +345,7 @@ async def test_flood_of_one_key_does_not_fill_the_queue_of_others(*, stream: boo
 
 
 @TURNS
-async def test_unverified_key_gives_no_priority_on_a_server_without_keys(*, stream: bool) -> None:
+async def test_on_a_server_without_api_keys_a_key_gives_no_priority(*, stream: bool) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(priorities={"boss": Priority.HIGH})
     async with temper(Script((gate, GOOD)), *[GOOD] * 2, serving=serving) as proxy:
@@ -378,7 +382,9 @@ async def test_repeated_idempotency_key_returns_the_stored_response(*, stream: b
 
 
 @TWICE
-async def test_concurrent_requests_with_one_key_share_a_generation(*, stream: bool) -> None:
+async def test_concurrent_requests_with_one_idempotency_key_share_a_generation(
+    *, stream: bool
+) -> None:
     gate = asyncio.Event()
     slow = Script((sse.START, gate, sse.text("One.") + sse.end()))
     async with temper(slow, says("Two.")) as proxy:
@@ -394,7 +400,9 @@ async def test_concurrent_requests_with_one_key_share_a_generation(*, stream: bo
 
 
 @TWICE
-async def test_second_client_of_a_key_gets_the_response_after_a_disconnect(*, stream: bool) -> None:
+async def test_if_the_first_client_disconnects_the_second_with_the_same_key_still_gets_the_response(
+    *, stream: bool
+) -> None:
     gate = asyncio.Event()
     slow = Script((sse.START, gate, sse.text("One.") + sse.end()))
     async with temper(slow) as proxy:

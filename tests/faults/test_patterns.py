@@ -100,7 +100,9 @@ def problems() -> JsonObject:
 
 @pytest.mark.fault("F101")
 @pytest.mark.parametrize("name", ATTACKS)
-def test_costly_pattern_is_skipped_and_reported(name: str, problems: JsonObject) -> None:
+def test_a_pattern_that_is_expensive_to_check_is_skipped_and_reported(
+    name: str, problems: JsonObject
+) -> None:
     messages = problems[name]
     assert isinstance(messages, list)
     assert len(messages) == 2  # of the call, and of the answer

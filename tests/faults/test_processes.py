@@ -44,7 +44,9 @@ def managed_backend(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]
 
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F20")
-async def test_slow_restart_returns_retry_after(*, stream: bool) -> None:
+async def test_while_a_crashed_server_restarts_requests_get_503_with_retry_after(
+    *, stream: bool
+) -> None:
     _, engine = managed_backend(RESTARTING)
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.0))
     async with in_front_of(engine, impatient, ScriptedBackend()) as proxy:
@@ -60,7 +62,9 @@ async def test_slow_restart_returns_retry_after(*, stream: bool) -> None:
 
 
 @pytest.mark.fault("F20")
-async def test_failed_server_is_reported_with_its_reason(*, stream: bool) -> None:
+async def test_a_request_to_a_server_that_stays_down_gets_503_with_the_reason(
+    *, stream: bool
+) -> None:
     _, engine = managed_backend(DOWN)
     async with in_front_of(engine, None, ScriptedBackend()) as proxy:
         answer = await proxy.ask(PLAIN, stream=stream)
@@ -70,7 +74,7 @@ async def test_failed_server_is_reported_with_its_reason(*, stream: bool) -> Non
 
 
 @pytest.mark.fault("F25")
-async def test_stopped_server_is_started_and_awaited(*, stream: bool) -> None:
+async def test_a_request_waits_while_its_stopped_server_is_started(*, stream: bool) -> None:
     async with listening(backend := ScriptedBackend(says("It is sunny."))) as upstream:
         server, engine = managed_backend(ServerStatus(RestartState.STARTING))
         async with in_front_of(engine, None, backend) as proxy:
@@ -85,7 +89,9 @@ async def test_stopped_server_is_started_and_awaited(*, stream: bool) -> None:
 
 
 @pytest.mark.fault("F25")
-async def test_slow_start_is_reported_as_loading(*, stream: bool) -> None:
+async def test_a_request_that_waits_too_long_for_a_start_gets_model_loading(
+    *, stream: bool
+) -> None:
     _, engine = managed_backend(ServerStatus(RestartState.STARTING))
     impatient = ServerOptions(timeouts=StreamTimeouts(load_wait=0.02))
     async with in_front_of(engine, impatient, ScriptedBackend()) as proxy:

@@ -102,7 +102,7 @@ async def watched_temper(
 @pytest.mark.fault("F40")
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("name", SCRIPTS)
-async def test_keys_never_leave_temper(
+async def test_no_response_and_no_log_line_contains_a_key(
     *, name: str, form: Literal["text", "json"], stream: bool, tmp_path: Path
 ) -> None:
     body = request(stream=stream)
@@ -130,7 +130,7 @@ async def test_keys_never_leave_temper(
 
 @pytest.mark.fault("F40")
 @pytest.mark.parametrize("size", [1, 7, None])
-async def test_keys_never_leave_temper_in_passthrough_responses(
+async def test_keys_quoted_in_a_passthrough_response_are_redacted(
     *, size: int | None, tmp_path: Path
 ) -> None:
     reply = sse.event({"choices": [{"text": "a"}]}) + sse.event({"error": QUOTED})
@@ -160,7 +160,7 @@ async def test_keys_never_leave_temper_in_passthrough_responses(
         pytest.param(ECHO, id="no HTTP"),
     ],
 )
-async def test_keys_never_leave_temper_in_ollama_errors(
+async def test_keys_quoted_in_an_error_of_ollama_are_redacted(
     *, reply: bytes, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -44,7 +44,7 @@ def is_half(text: str) -> bool:
     ],
     ids=["the connection breaks", "no end", "an error", "nonsense"],
 )
-async def test_backend_crash_during_a_shown_call_is_an_error_event(
+async def test_a_backend_crash_during_a_streamed_call_is_an_error_event(
     *, subject: str, script: Script
 ) -> None:
     async with before(subject, *[script] * ENOUGH) as proxy:
@@ -55,7 +55,7 @@ async def test_backend_crash_during_a_shown_call_is_an_error_event(
 
 
 @pytest.mark.parametrize("end", ["length", "content_filter"])
-async def test_truncated_call_keeps_the_finish_reason_of_the_reply(
+async def test_a_truncated_streamed_call_keeps_the_finish_reason_of_the_reply(
     *, subject: str, end: str
 ) -> None:
     async with before(subject, *[BEGUN + sse.end(end)] * ENOUGH) as proxy:
@@ -64,7 +64,7 @@ async def test_truncated_call_keeps_the_finish_reason_of_the_reply(
     assert all(map(is_half, arguments(answer)))
 
 
-async def test_truncated_second_call_does_not_finish_as_tool_calls(*, subject: str) -> None:
+async def test_a_truncated_second_call_ends_with_finish_reason_length(*, subject: str) -> None:
     second = sse.call_delta("get_weather", '{"city": "Ro', index=1, call_id="b")
     reply = sse.START + GOOD + second + sse.end("length")
     async with before(subject, *[reply] * ENOUGH) as proxy:
@@ -72,7 +72,9 @@ async def test_truncated_second_call_does_not_finish_as_tool_calls(*, subject: s
     assert answer.reason == "length"
 
 
-async def test_invalid_later_members_are_retried_and_the_call_continues(*, subject: str) -> None:
+async def test_a_streamed_call_with_an_invalid_later_member_is_continued_by_a_retry(
+    *, subject: str
+) -> None:
     right = calls("get_weather", '{"city": "Paris", "days": 3}')
     async with before(subject, WRONG, *[right] * ENOUGH) as proxy:
         answer = await proxy.ask(asks(), stream=True)
@@ -83,7 +85,9 @@ async def test_invalid_later_members_are_retried_and_the_call_continues(*, subje
 @pytest.mark.parametrize(
     "retry", [ELSEWHERE, says("I cannot."), WRONG], ids=["another call", "prose", "the same"]
 )
-async def test_call_that_no_attempt_completes_is_an_error(*, subject: str, retry: bytes) -> None:
+async def test_a_streamed_call_that_no_attempt_completes_ends_with_an_error(
+    *, subject: str, retry: bytes
+) -> None:
     async with before(subject, WRONG, *[retry] * ENOUGH) as proxy:
         answer = await proxy.ask(asks(), stream=True)
     if (
@@ -96,7 +100,9 @@ async def test_call_that_no_attempt_completes_is_an_error(*, subject: str, retry
     assert answer.reason is None
 
 
-async def test_bad_second_call_does_not_affect_the_first(*, subject: str) -> None:
+async def test_an_invalid_second_call_does_not_affect_the_streamed_first_call(
+    *, subject: str
+) -> None:
     bad = sse.call_delta("launch_rocket", "{}", index=1, call_id="b")
     reply = sse.START + GOOD + bad + sse.end("tool_calls")
     async with before(subject, *[reply] * ENOUGH) as proxy:

@@ -58,7 +58,7 @@ async def morning() -> AsyncGenerator[Morning, None]:
 
 
 @pytest.mark.fault("F25")
-async def test_request_that_wakes_a_model_receives_keep_alives() -> None:
+async def test_a_stream_receives_keep_alives_while_its_model_wakes() -> None:
     async with morning() as now:
         body = {**PLAIN, "stream": True}
         client, seen = now.proxy.client, b""
@@ -72,7 +72,7 @@ async def test_request_that_wakes_a_model_receives_keep_alives() -> None:
 
 
 @pytest.mark.fault("F25")
-async def test_whole_response_waits_for_a_waking_model() -> None:
+async def test_a_response_that_is_not_streamed_waits_while_its_model_wakes() -> None:
     async with morning() as now:
         asking = asyncio.create_task(now.proxy.ask(PLAIN))
         await now.sleeper.next_request()
@@ -82,7 +82,7 @@ async def test_whole_response_waits_for_a_waking_model() -> None:
 
 
 @pytest.mark.fault("F25")
-async def test_known_properties_are_kept_while_a_model_wakes() -> None:
+async def test_while_a_model_wakes_its_known_properties_are_returned() -> None:
     async with morning() as now:
         client = now.proxy.client
         before = (await client.get("/v1/models")).json()

@@ -99,7 +99,7 @@ def asks(*allowed: str, label: str = "fake", **others: JsonValue) -> JsonObject:
 
 
 @UNRESPONSIVE
-async def test_unresponsive_tool_server_does_not_block_requests(*, stream: bool) -> None:
+async def test_a_silent_tool_server_fails_only_requests_that_need_it(*, stream: bool) -> None:
     async with hosting(program("mute"), THANKS, settles=False) as hosted:
         refused = await hosted.proxy.ask(asks(), stream=stream)
         answer = await hosted.proxy.ask(chats(), stream=stream)
@@ -140,7 +140,7 @@ async def test_crash_looping_tool_server_is_disabled(
 
 
 @HUGE_RESULT
-async def test_huge_result_is_truncated(*, stream: bool) -> None:
+async def test_a_huge_tool_result_is_truncated(*, stream: bool) -> None:
     async with hosting(program(), calls("big", "{}"), THANKS) as hosted:
         answer = await hosted.proxy.ask(asks(), stream=stream)
     assert answer.text == "Thank you."
@@ -200,7 +200,7 @@ async def test_program_writing_an_endless_line_is_killed(
 
 @HOSTILE_RESULT
 @pytest.mark.parametrize("name", ["inject", "inject_error"])
-async def test_hostile_result_is_defused_and_its_quoted_call_not_run(
+async def test_a_hostile_tool_result_is_escaped_and_the_call_in_it_is_not_run(
     tmp_path: Path, *, name: str, stream: bool
 ) -> None:
     log = tmp_path / "log"
@@ -235,7 +235,7 @@ async def test_of_five_hundred_tools_only_the_requested_tools_are_offered(*, str
         ("leaves", f"its list of tools has more than {bounds.PAGES} pages"),
     ],
 )
-async def test_thousands_of_tools_are_rejected(option: str, problem: str) -> None:
+async def test_a_tool_server_with_thousands_of_tools_is_rejected(option: str, problem: str) -> None:
     async with hosting(program(option), THANKS, settles=False) as hosted:
         (server,) = hosted.fleet.servers
         while not server.problem:  # noqa: ASYNC110 - there is no event to wait for
@@ -279,7 +279,7 @@ async def test_tool_with_changed_definition_is_withdrawn_until_reload(
 
 
 @FLOOD
-async def test_flood_on_standard_error_delays_no_request(*, stream: bool) -> None:
+async def test_a_tool_program_that_floods_standard_error_delays_no_request(*, stream: bool) -> None:
     scripts = (calls("echo", '{"text": "hi"}'), THANKS)
     async with hosting(program("flood"), *scripts) as hosted:
         answer = await hosted.proxy.ask(asks(), stream=stream)
@@ -309,7 +309,7 @@ async def test_endlessly_flooding_program_is_disconnected_and_then_disabled(
 
 
 @LEAVES
-async def test_program_receives_cancellation_when_the_client_disconnects(
+async def test_a_client_disconnect_cancels_the_call_of_a_tool_program(
     tmp_path: Path, *, stream: bool
 ) -> None:
     log = tmp_path / "log"
@@ -322,9 +322,7 @@ async def test_program_receives_cancellation_when_the_client_disconnects(
 
 
 @LEAVES
-async def test_http_server_receives_cancellation_when_the_client_disconnects(
-    *, stream: bool
-) -> None:
+async def test_a_client_disconnect_cancels_the_call_of_an_http_tool_server(*, stream: bool) -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("fake", server.url, {"authorization": SECRET}, tools=("*",))
         async with hosting(spec, calls("wait", "{}")) as hosted:
@@ -337,7 +335,7 @@ async def test_http_server_receives_cancellation_when_the_client_disconnects(
 @FOREIGN_ADDRESS
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 @pytest.mark.parametrize("member", ["server_url", "headers", "authorization", "connector_id"])
-async def test_url_supplied_by_a_client_is_never_requested(path: str, member: str) -> None:
+async def test_a_tool_server_url_in_a_request_is_never_requested(path: str, member: str) -> None:
     connected_members: list[str] = []
 
     def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -358,7 +356,7 @@ async def test_url_supplied_by_a_client_is_never_requested(path: str, member: st
 
 @NOT_PERMITTED
 @pytest.mark.parametrize("offering", get_args(Offering))
-async def test_client_without_permission_gets_no_tools(
+async def test_a_client_without_permission_gets_no_operator_tools(
     tmp_path: Path, offering: Offering, *, stream: bool
 ) -> None:
     log = tmp_path / "log"

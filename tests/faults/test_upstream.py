@@ -88,7 +88,9 @@ async def test_backend_that_drops_connections_receives_one_request(
 
 
 @pytest.mark.fault("F02")
-async def test_silent_backend_times_out(*, subject: str, wire: Wire, stream: bool) -> None:
+async def test_a_backend_that_sends_nothing_is_a_504_backend_timeout(
+    *, subject: str, wire: Wire, stream: bool
+) -> None:
     silent = sends(b"", then=Then.SILENCE)
     async with poisoned(*[silent] * 9, name=subject, wire=wire, timeouts=QUICK) as proxy:
         answer = await proxy.ask(PLAIN, stream=stream)
@@ -97,7 +99,7 @@ async def test_silent_backend_times_out(*, subject: str, wire: Wire, stream: boo
 
 
 @pytest.mark.fault("F02")
-async def test_response_head_without_a_body_times_out(
+async def test_a_response_head_without_a_body_is_a_504_backend_timeout(
     *, subject: str, wire: Wire, stream: bool
 ) -> None:
     silent = sends(STREAM_HEAD, then=Then.SILENCE)
@@ -107,7 +109,7 @@ async def test_response_head_without_a_body_times_out(
 
 
 @pytest.mark.fault("F02")
-async def test_client_of_a_silent_backend_receives_keep_alives(wire: Wire) -> None:
+async def test_a_stream_receives_keep_alives_while_its_backend_is_silent(wire: Wire) -> None:
     silent = sends(b"", then=Then.SILENCE)
     slow = Timeouts(first_byte=0.1)
     async with poisoned(silent, wire=wire, timeouts=slow, serving=FREQUENT_KEEP_ALIVES) as proxy:
@@ -118,7 +120,7 @@ async def test_client_of_a_silent_backend_receives_keep_alives(wire: Wire) -> No
 
 
 @pytest.mark.fault("F03")
-async def test_stall_within_a_reply_ends_at_the_idle_deadline(
+async def test_a_reply_that_stalls_ends_at_the_idle_deadline(
     *, subject: str, wire: Wire, stream: bool
 ) -> None:
     begun = sends(chunked(REPLIES[wire].begun, is_whole=False), then=Then.SILENCE)
@@ -131,7 +133,7 @@ async def test_stall_within_a_reply_ends_at_the_idle_deadline(
 
 
 @pytest.mark.fault("F03")
-async def test_slow_body_is_read_completely(*, subject: str, stream: bool) -> None:
+async def test_a_slow_json_body_is_read_completely(*, subject: str, stream: bool) -> None:
     reply = whole(COMPLETION)
     pieces = [reply[at : at + 40] for at in range(0, len(reply), 40)]
     timeouts = Timeouts(first_byte=0.4, idle=0.4)
@@ -141,7 +143,7 @@ async def test_slow_body_is_read_completely(*, subject: str, stream: bool) -> No
 
 
 @pytest.mark.fault("F03")
-async def test_slow_reply_is_read_completely(*, wire: Wire, stream: bool) -> None:
+async def test_a_slow_stream_is_read_completely(*, wire: Wire, stream: bool) -> None:
     reply = REPLIES[wire]
     pieces = [reply.begun, *[reply.sign_of_life] * 4, reply.more, reply.end]
     slow = paced(STREAM_HEAD, *map(chunk, pieces), LAST_CHUNK, seconds=0.08)
@@ -152,7 +154,9 @@ async def test_slow_reply_is_read_completely(*, wire: Wire, stream: bool) -> Non
 
 
 @pytest.mark.fault("F03")
-async def test_whole_reply_has_one_hard_deadline(*, wire: Wire, stream: bool) -> None:
+async def test_progress_events_do_not_extend_the_total_deadline(
+    *, wire: Wire, stream: bool
+) -> None:
     """Progress events without a reply extend the idle deadline, but not the total deadline."""
     endless = repeats(STREAM_HEAD, chunk(REPLIES[wire].sign_of_life), seconds=0.005)
     strict = ServerOptions(timeouts=StreamTimeouts(deadline=0.2))
@@ -191,7 +195,9 @@ CUT_SHORT = (
 
 @pytest.mark.fault("F05")
 @pytest.mark.parametrize("cut", CUT_SHORT)
-async def test_truncated_response_is_a_502(*, subject: str, cut: Toxic, stream: bool) -> None:
+async def test_a_response_cut_off_in_its_head_or_body_is_a_502(
+    *, subject: str, cut: Toxic, stream: bool
+) -> None:
     async with poisoned(*[cut] * 9, name=subject) as proxy:
         answer = await proxy.ask(PLAIN, stream=stream)
         assert len(proxy.backend.upstream_requests) == 1
@@ -199,7 +205,9 @@ async def test_truncated_response_is_a_502(*, subject: str, cut: Toxic, stream: 
 
 
 @pytest.mark.fault("F05")
-async def test_request_on_a_connection_closed_while_idle_is_resent(*, stream: bool) -> None:
+async def test_a_request_on_a_connection_that_was_closed_while_idle_is_sent_again(
+    *, stream: bool
+) -> None:
     """The next request is sent again, because no byte of a response has arrived."""
     reply = whole(COMPLETION)
     async with poisoned(stays(reply), sends(reply)) as proxy:
@@ -223,7 +231,7 @@ async def test_truncated_reply_is_an_error(
 
 @pytest.mark.fault("F06")
 @pytest.mark.parametrize("then", [Then.CLOSE, Then.RESET, Then.HALF_CLOSE])
-async def test_call_in_a_truncated_reply_is_never_returned(
+async def test_a_call_cut_off_with_its_reply_is_never_returned(
     *, subject: str, wire: Wire, then: Then, stream: bool
 ) -> None:
     half = paced(chunked(REPLIES[wire].half_call, is_whole=False), seconds=0.02, then=then)
@@ -274,7 +282,7 @@ async def test_invalid_http_in_small_segments_is_a_502(*, wire: Wire, size: int)
 
 
 @pytest.mark.fault("F07")
-async def test_raw_bytes_are_logged_only_at_debug_level_and_escaped(
+async def test_bytes_of_an_invalid_response_are_logged_escaped_and_only_at_debug_level(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "proxy")

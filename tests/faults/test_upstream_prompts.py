@@ -34,7 +34,7 @@ DONE = calls("get_weather", '{"city": "Paris"}')
 
 @pytest.mark.fault("F13")
 @pytest.mark.fault("F25")
-async def test_requests_wait_for_a_loading_model(*, stream: bool) -> None:
+async def test_a_request_waits_while_its_model_loads(*, stream: bool) -> None:
     async with temper(refuses(503, LOADING), says("It is sunny."), load_wait=5) as proxy:
         proxy.backend.health = 503
         asking = asyncio.create_task(proxy.ask(PLAIN, stream=stream))
@@ -46,7 +46,7 @@ async def test_requests_wait_for_a_loading_model(*, stream: bool) -> None:
 
 
 @pytest.mark.fault("F13")
-async def test_request_waiting_for_a_model_receives_keep_alives() -> None:
+async def test_a_stream_receives_keep_alives_while_its_model_loads() -> None:
     frequent = ServerOptions(timeouts=StreamTimeouts(keep_alive=0.01))
     async with temper(*[refuses(503, LOADING)] * 2, load_wait=0.1, serving=frequent) as proxy:
         proxy.backend.health = 503
@@ -57,7 +57,9 @@ async def test_request_waiting_for_a_model_receives_keep_alives() -> None:
 
 
 @pytest.mark.fault("F13")
-async def test_wait_for_a_model_is_limited(*, stream: bool) -> None:
+async def test_a_request_that_waits_too_long_for_its_model_gets_503_with_retry_after(
+    *, stream: bool
+) -> None:
     async with temper(refuses(503, LOADING), load_wait=0.02) as proxy:
         proxy.backend.health = 503
         answer = await proxy.ask(PLAIN, stream=stream)
@@ -82,7 +84,9 @@ def conversation(steps: int) -> JsonObject:
 
 
 @pytest.mark.fault("F15")
-async def test_overflow_is_compacted_and_retried_once(*, stream: bool) -> None:
+async def test_a_prompt_that_the_backend_rejects_as_too_long_is_compacted_and_sent_again(
+    *, stream: bool
+) -> None:
     async with temper(refuses(400, OVERFLOW), DONE) as proxy:
         answer = await proxy.ask(conversation(20), stream=stream)
         first, second = (
@@ -93,7 +97,7 @@ async def test_overflow_is_compacted_and_retried_once(*, stream: bool) -> None:
 
 
 @pytest.mark.fault("F15")
-async def test_lasting_overflow_is_rejected_with_the_prompt_size_and_the_window(
+async def test_a_prompt_rejected_twice_as_too_long_is_a_400_with_its_size_and_the_window(
     *, subject: str, stream: bool
 ) -> None:
     async with before(subject, *[refuses(400, OVERFLOW)] * 9) as proxy:
@@ -157,7 +161,9 @@ def _has_arguments(function: JsonObject) -> bool:
 
 
 @pytest.mark.fault("F17")
-async def test_broken_history_is_repaired_deterministically(*, subject: str, stream: bool) -> None:
+async def test_a_broken_history_is_repaired_in_the_same_way_each_time(
+    *, subject: str, stream: bool
+) -> None:
     assert not is_sound([json.dump(message) for message in BROKEN])
     async with before(subject, DONE, DONE) as proxy:
         answers = [await proxy.ask({**WITH_TOOLS, "messages": BROKEN}, stream=stream)] * 2

@@ -37,7 +37,7 @@ NO_REPLIES = (
 
 @pytest.mark.fault("F08")
 @pytest.mark.parametrize(("body", "kind"), NO_REPLIES)
-async def test_invalid_reply_is_a_502(
+async def test_a_body_that_is_no_reply_is_a_502(
     *, subject: str, body: bytes, kind: str, stream: bool
 ) -> None:
     no_reply = Script((body,), headers={"content-type": kind})
@@ -55,7 +55,7 @@ async def test_invalid_reply_is_a_502(
         b'{"unread": ' + b"[" * 100_000 + b"]" * 100_000 + b', "choices": []}\n',
     ],
 )  # fmt: skip
-async def test_invalid_reply_has_the_code_backend_protocol_error(
+async def test_a_body_that_is_no_reply_has_the_code_backend_protocol_error(
     *, wire: Wire, body: bytes, stream: bool
 ) -> None:
     async with poisoned(sends(whole(body)), wire=wire) as proxy:
@@ -120,7 +120,9 @@ async def test_a_reply_is_the_same_in_chunks_of_any_size(
 
 @pytest.mark.fault("F09")
 @pytest.mark.parametrize("head", [b"", b"event: error\n"])
-async def test_an_error_in_the_stream_is_an_error(*, head: bytes, stream: bool) -> None:
+async def test_an_error_event_of_the_backend_is_returned_as_an_error(
+    *, head: bytes, stream: bool
+) -> None:
     begun = sse.START + sse.text("It is")
     failed = head + sse.event({"error": {"message": "out of luck", "code": 500}})
     async with poisoned(sends(chunked(begun, failed))) as proxy:
@@ -157,7 +159,7 @@ async def test_a_reply_ends_with_its_finish_reason_though_the_connection_stays_o
 
 
 @pytest.mark.fault("F09")
-async def test_an_end_before_the_finish_reason_is_truncation(*, stream: bool) -> None:
+async def test_a_stream_that_ends_before_its_finish_reason_is_an_error(*, stream: bool) -> None:
     async with before("temper", sse.START + sse.text("It is")) as proxy:
         answer = await proxy.ask(PLAIN, stream=stream)
     assert answer.error is not None
@@ -203,7 +205,7 @@ def failure(status: int, **others: JsonValue) -> JsonObject:
 
 @pytest.mark.fault("F12")
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 429, 501, 503, 504])
-async def test_rejection_keeps_its_status_and_message(
+async def test_a_4xx_error_of_the_backend_keeps_its_status_and_message(
     *, subject: str, status: int, stream: bool
 ) -> None:
     async with before(subject, *[refuses(status, failure(status))] * 9) as proxy:
@@ -242,7 +244,7 @@ async def test_every_error_format_becomes_the_openai_format(
 
 
 @pytest.mark.fault("F12")
-async def test_error_in_the_first_event_sets_the_status(*, stream: bool) -> None:
+async def test_an_error_in_the_first_event_determines_the_status(*, stream: bool) -> None:
     first = sse.event({"error": failure(429)})
     async with before("temper", first) as proxy:
         answer = await proxy.ask(PLAIN, stream=stream)
@@ -269,7 +271,7 @@ RAW = '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_
 @pytest.mark.fault("F16")
 @pytest.mark.parametrize("words", [PEG, OLD])
 @pytest.mark.parametrize("is_late", [False, True], ids=["status", "streamed"])
-async def test_reply_the_server_cannot_parse_is_retried_raw(
+async def test_a_reply_that_the_server_cannot_parse_is_generated_again_and_parsed_by_temper(
     *, subject: str, words: str, is_late: bool, stream: bool
 ) -> None:
     error: JsonObject = {"code": 500, "message": words, "type": "server_error"}
@@ -282,7 +284,7 @@ async def test_reply_the_server_cannot_parse_is_retried_raw(
 
 
 @pytest.mark.fault("F16")
-async def test_raw_retry_has_the_same_prompt(*, stream: bool) -> None:
+async def test_the_retry_of_an_unparsable_reply_has_the_same_prompt(*, stream: bool) -> None:
     error: JsonObject = {"code": 500, "message": PEG, "type": "server_error"}
     async with temper(refuses(500, error), says(RAW)) as proxy:
         await proxy.ask(WITH_TOOLS, stream=stream)

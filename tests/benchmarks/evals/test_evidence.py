@@ -32,7 +32,7 @@ def test_the_page_has_promises_protocol_and_results(tmp_path: Path) -> None:
     assert "| temper-without-nudge | -25.0" in text
 
 
-def test_results_of_held_out_families_are_next_to_those_of_all_others(tmp_path: Path) -> None:
+def test_results_of_held_out_families_are_shown_separately(tmp_path: Path) -> None:
     held_out_runs = [
         structs.replace(run, family="travel", scenario=run.scenario.replace("chain", "travel"))
         for run in MAIN
@@ -67,14 +67,14 @@ def test_small_models_are_measured_and_shown_as_a_separate_part(tmp_path: Path) 
     assert "| coder-0.5b | temper |" in text.partition(title)[2]
 
 
-def test_block_of_real_models_is_unchanged(tmp_path: Path) -> None:
+def test_renewing_the_page_keeps_the_block_of_real_models(tmp_path: Path) -> None:
     records = folder(tmp_path, {"main": MAIN})
     filled = pages.renew(page(records, {}), {"real": "| model | right |"})
     assert "| model | right |" in filled
     assert page(records, {}, filled) == filled
 
 
-def test_goals_have_a_column_for_each_bed(tmp_path: Path) -> None:
+def test_goals_have_a_column_for_each_simulated_model(tmp_path: Path) -> None:
     """With 40 runs of each arm, the goal on harm is "not shown" in both columns."""
     both = [*MAIN, *(structs.replace(run, bed="n-8b") for run in MAIN)]
     text = page(folder(tmp_path, {"main": both}), {}).partition("## Promises")[2]

@@ -26,12 +26,12 @@ def goals_for_patterns(forge: str, tuned: str, /, **changes: object) -> dict[str
     )
 
 
-def test_missing_runs_have_no_verdict() -> None:
+def test_without_runs_of_temper_there_are_no_goals() -> None:
     assert goals(evidence_of({})) == []
     assert goals(evidence_of({"main": DIRECT})) == []
 
 
-def test_tuned_and_forge_are_compared() -> None:
+def test_the_tuned_arm_is_compared_with_forge() -> None:
     good = goals_for_patterns(HALF, ALL)
     assert {goal.outcome for goal in good.values()} == {Outcome.MET}
     assert good[f"{TITLE}: success"].measured.startswith("+25.0")
@@ -49,13 +49,15 @@ def test_tuned_and_forge_are_compared() -> None:
         ("temper-tuned", 3, Outcome.MISSED),
     ],
 )
-def test_generations_are_counted_by_request(name: str, generations: int, outcome: Outcome) -> None:
+def test_the_goal_on_generations_per_request_is_met_or_missed(
+    name: str, generations: int, outcome: Outcome
+) -> None:
     runs = [*DIRECT, *arm(name, ALL, generations=generations)]
     title = f"p-small, `{name}`: generations per request"
     assert goals_by_title({"main": runs})[title].outcome is outcome
 
 
-def test_the_repeated_arm_must_not_differ_from_temper() -> None:
+def test_the_goal_on_repeated_runs_is_met_only_if_both_arms_are_equal() -> None:
     title = "p-small: the same twice (A/A)"
     same = [*DIRECT, *arm("temper", ALL), *arm("temper-again", ALL)]
     assert goals_by_title({"main": same})[title].outcome is Outcome.MET
@@ -80,7 +82,7 @@ def test_tuning_must_leave_close_out_off_for_an_over_acting_model(
     assert outcomes[f"{ACTING}: tuned - defaults"].outcome is Outcome.REPORTED
 
 
-def test_first_table_has_forge_and_temper() -> None:
+def test_the_table_of_arms_has_a_row_with_temper_next_to_forge() -> None:
     runs = [*DIRECT, *arm("temper", ALL), *arm("forge", HALF, model_seconds=2.0)]
     (row,) = rows_beside_forge(evidence_of({"main": runs}))
     assert len(row) == len(ROW_HEADINGS)

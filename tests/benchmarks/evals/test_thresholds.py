@@ -28,7 +28,7 @@ def promises_by_endpoint(parts: Mapping[str, list[RunRecord]]) -> dict[str, Prom
 DIRECT, HALF, ALL = arm("direct", "-" * 20 + "+" * 20), "+" * 30 + "-" * 10, "+" * 40
 
 
-def test_missing_runs_have_no_verdict() -> None:
+def test_without_runs_there_are_no_promises() -> None:
     assert promises(Evidence({}, {})) == []
 
 
@@ -36,26 +36,28 @@ def test_missing_runs_have_no_verdict() -> None:
     ("pattern", "outcome"),
     [(ALL, Outcome.MET), (HALF, Outcome.MISSED), ("-" * 20 + "+" * 20, Outcome.MISSED)],
 )
-def test_lift_is_compared_with_the_promise(pattern: str, outcome: Outcome) -> None:
+def test_the_promised_improvement_over_direct_is_met_or_missed(
+    pattern: str, outcome: Outcome
+) -> None:
     runs = [*DIRECT, *arm("temper", pattern), *arm("ceiling", ALL)]
     assert promises_by_endpoint({"main": runs})["p-small"].outcome is outcome
 
 
-def test_a_native_models_lift_is_measured_against_the_urging_loop() -> None:
+def test_for_a_model_with_native_calls_temper_is_compared_with_the_arm_direct_urged() -> None:
     runs = [structs.replace(run, bed="n-8b") for run in DIRECT]
     runs += arm("direct-urged", HALF, "n-8b") + arm("temper", ALL, "n-8b")
     runs += arm("ceiling", ALL, "n-8b")
     assert promises_by_endpoint({"main": runs})["n-8b"].outcome is Outcome.MET
 
 
-def test_the_mismatch_promise_requires_a_share_of_the_ceiling() -> None:
+def test_the_promise_on_mismatch_is_met_only_near_the_arm_ceiling() -> None:
     runs = arm("direct", "-" * 40, "mismatch") + arm("ceiling", ALL, "mismatch")
     worse, better = (arm("temper", share, "mismatch") for share in (HALF, ALL))
     assert promises_by_endpoint({"main": runs + worse})["mismatch"].outcome is Outcome.MISSED
     assert promises_by_endpoint({"main": runs + better})["mismatch"].outcome is Outcome.MET
 
 
-def test_a_rival_is_beaten_only_with_at_most_half_its_generations() -> None:
+def test_the_promise_on_forge_is_met_only_with_at_most_half_its_generations() -> None:
     rival = arm("forge-respond", HALF, generations=8, text_seconds=[0.1])
     key = "p-small: over forge-respond"
     assert (
@@ -66,7 +68,7 @@ def test_a_rival_is_beaten_only_with_at_most_half_its_generations() -> None:
     assert promises_by_endpoint({"main": [*DIRECT, *rival, *costly]})[key].outcome is Outcome.MISSED
 
 
-def test_absence_of_harm_needs_enough_runs() -> None:
+def test_the_promise_on_harm_is_shown_only_with_enough_runs() -> None:
     runs = [*DIRECT, *arm("temper", ALL)]
     assert promises_by_endpoint({"main": runs})["p-small: harm"].outcome is Outcome.NOT_SHOWN
     harmed = [*DIRECT, *arm("temper", "+" * 39 + "-", damage=1)]
@@ -76,7 +78,7 @@ def test_absence_of_harm_needs_enough_runs() -> None:
     assert promises_by_endpoint({"main": many})["p-small: harm"].outcome is Outcome.MET
 
 
-def test_without_harm_traps_need_a_minimum_number_of_runs() -> None:
+def test_the_promise_on_traps_is_met_only_with_enough_harmless_runs() -> None:
     def traps(count: int, **changes: object) -> dict[str, list[RunRecord]]:
         runs = arm("direct", "+" * count) + arm("temper", "+" * count, **changes)
         return {"traps": [structs.replace(run, family="trap") for run in runs]}
@@ -87,7 +89,7 @@ def test_without_harm_traps_need_a_minimum_number_of_runs() -> None:
     assert promises_by_endpoint(traps(10))["p-small: harm in `trap`"].outcome is Outcome.MET
 
 
-def test_replies_of_controls_must_be_equal_to_the_byte() -> None:
+def test_the_promise_on_controls_is_met_only_if_all_replies_are_byte_for_byte_equal() -> None:
     direct = arm("direct", ALL, "healthy")
     key = "healthy, `temper`"
     same = arm("temper", ALL, "healthy")
@@ -101,7 +103,7 @@ def test_replies_of_controls_must_be_equal_to_the_byte() -> None:
     )
 
 
-def test_the_promise_on_the_grid_fails_with_one_bad_cell() -> None:
+def test_the_promise_on_the_grid_is_missed_if_one_simulated_model_is_worse() -> None:
     runs = [*DIRECT, *arm("temper", ALL)]
     cell = [structs.replace(run, bed="p-small@low-low-low") for run in runs]
     worse = [*DIRECT, *arm("temper", "-" * 40)]
@@ -119,6 +121,8 @@ def test_the_promise_on_the_grid_fails_with_one_bad_cell() -> None:
         ({"text_seconds": [0.03]}, Outcome.MISSED),
     ],
 )
-def test_cost_is_generations_time_and_cache(changes: dict[str, object], outcome: Outcome) -> None:
+def test_cost_consists_of_generations_and_time_and_cached_tokens(
+    changes: dict[str, object], outcome: Outcome
+) -> None:
     runs = [*DIRECT, *arm("temper", ALL, **changes)]
     assert promises_by_endpoint({"main": runs})["p-small: cost"].outcome is outcome

@@ -43,7 +43,7 @@ def broken_off(shown: str, *made: Call) -> Received:
         (Demand(), Received(is_disconnected=True), Kind.LEFT),
     ],
 )
-def test_permitted_ends_are_not_lost_requests(
+def test_a_permitted_result_does_not_count_as_lost(
     demand: Demand, received: Received, kind: Kind
 ) -> None:
     assert problem_of(demand, received) == ""
@@ -75,7 +75,7 @@ def test_permitted_ends_are_not_lost_requests(
         (TEXT, replace(text("It is sunny."), problem="two identities"), "two identities"),
     ],
 )
-def test_any_other_end_counts_as_a_lost_request(
+def test_a_result_that_is_not_permitted_counts_as_lost(
     demand: Demand, received: Received, problem: str
 ) -> None:
     assert problem in problem_of(demand, received)

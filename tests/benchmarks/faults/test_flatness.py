@@ -34,7 +34,7 @@ def test_constant_memory_with_noise_and_short_peaks_is_flat() -> None:
     assert is_flat(*values)
 
 
-def test_growth_in_the_first_fifth_is_warm_up() -> None:
+def test_growth_in_the_first_fifth_counts_as_flat() -> None:
     assert is_flat(*(min(80 + i, 140) + noise for i, noise in enumerate(NOISE)))
 
 
@@ -49,7 +49,7 @@ def test_leak_is_detected_despite_noise(leaked: float) -> None:
     assert not is_flat(*values)
 
 
-def test_lasting_step_is_detected() -> None:
+def test_a_single_lasting_increase_is_detected() -> None:
     assert not is_flat(*[100.0] * 200, *[110.0] * 100)
 
 
@@ -64,7 +64,7 @@ def test_growth_equal_to_the_limit_counts_as_flat() -> None:
         )
 
 
-def test_growing_descriptors_are_detected() -> None:
+def test_a_growing_number_of_file_descriptors_is_detected() -> None:
     samples = [Sample(i, 100, 20 + i) for i in range(100)]
     result = of_descriptors(samples)
     assert result is not None

@@ -34,7 +34,7 @@ def kills(page: Path, programs_are_forks: None) -> Kills:
 
 @pytest.mark.deep
 @NEEDS_CHILDREN
-def test_requests_survive_the_kill_of_a_worker_and_an_engine(kills: Kills, page: Path) -> None:
+def test_killing_workers_and_engines_loses_no_request(kills: Kills, page: Path) -> None:
     assert (kills.losses, kills.problems) == ([], [])
     assert kills.workers
     assert kills.ends[End.ANSWER.value]

@@ -44,14 +44,14 @@ def findings(page: Path, programs_are_forks: None) -> Findings:
 
 
 @pytest.mark.deep
-def test_no_request_is_lost(findings: Findings) -> None:
+def test_a_run_with_one_request_for_each_fault_loses_no_request(findings: Findings) -> None:
     assert findings.lost == []
     assert [problem for problem in findings.problems if "before," not in problem] == []
     assert (findings.requests, set(findings.kinds)) == (len(QUICK), set(QUICK))
 
 
 @pytest.mark.deep
-def test_each_fault_ends_as_required(findings: Findings) -> None:
+def test_each_fault_has_its_expected_result(findings: Findings) -> None:
     assert findings.kinds["good: text"] == {"answer": 1}
     assert findings.kinds["backend: down"] == {"error": 1}
     assert findings.kinds["client: leaves within a stream"] == {"client left": 1}

@@ -36,7 +36,9 @@ def test_equal_responses_do_not_differ_at_any_delay() -> None:
         (ClientResponse(502, problem="an error"), "status 502: an error"),
     ],
 )
-def test_the_first_difference_is_described(changed: ClientResponse, expected: str) -> None:
+def test_the_first_difference_of_two_responses_is_described(
+    changed: ClientResponse, expected: str
+) -> None:
     assert difference(ANSWER, changed) == expected
 
 
@@ -61,7 +63,7 @@ def test_temper_may_change_a_prompt_only_by_adding_the_answer_tool() -> None:
     assert prompt_difference(sent, ReceivedRequest("1", body([respond], MESSAGE))) != ""
 
 
-def test_delta_is_timed_until_its_last_character() -> None:
+def test_the_delay_of_a_delta_lasts_until_its_last_character_arrives() -> None:
     deltas = (Delta("text", "Yes"), Delta("text", ", no"), Delta("arguments 0", "{}"))
     response = ClientResponse(
         sent_at=100.0, arrived={"text": [(2, 1.0), (7, 3.0)], "arguments 0": [(2, 4.0)]}
@@ -70,7 +72,7 @@ def test_delta_is_timed_until_its_last_character() -> None:
     assert list(delays(response, received, deltas)) == [2.5, 2.0, 1.0]
 
 
-def test_the_delay_of_a_held_delta_begins_with_its_release() -> None:
+def test_the_delay_of_a_delta_held_back_begins_when_it_may_be_sent() -> None:
     deltas = (Delta("text", "Yes"), Delta("text", ","))
     response = ClientResponse(sent_at=100.0, arrived={"text": [(4, 3.0)]})
     request = ReceivedRequest("1", b"", [101.0, 102.0, 102.5])

@@ -28,14 +28,14 @@ def row(text: str, name: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
-def test_table_has_added_milliseconds_next_to_the_counts() -> None:
+def test_the_table_has_a_row_with_added_milliseconds_and_counts_for_each_kind_of_reply() -> None:
     shown = table.timings(RESULTS)
     assert row(shown, "prose") == ["1.2 / 1,234", *["-"] * 6, "1.00", "2 of 200"]
     assert row(shown, "one call, not streamed") == ["-"] * 9
     assert "A CPU" in shown
 
 
-def test_table_has_changes_next_to_the_policies() -> None:
+def test_the_table_has_the_number_of_changed_replies_for_each_policy() -> None:
     shown = table.harm(RESULTS)
     assert row(shown, "") == ["`auto`", "`accept`", "`respond`", "`require`"]
     assert row(shown, "prose") == ["0 of 400", "-", "-", "390 of 400, 400 retried"]

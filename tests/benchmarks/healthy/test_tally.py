@@ -67,7 +67,7 @@ def test_added_latency_is_the_difference_of_percentiles() -> None:
     assert "first_argument_p50" not in figures
 
 
-def test_text_that_waits_for_its_release_is_not_counted_as_delayed() -> None:
+def test_arguments_held_back_until_a_later_token_are_not_counted_as_delayed() -> None:
     choice = ReplyChoice("one call", 15)
     arrived = {"name 0": [(11, 1.0)], "arguments 0": [(26, 2.0)]}
     response = ClientResponse(200, reason="tool_calls", arrived=arrived)
@@ -85,7 +85,7 @@ def test_text_that_waits_for_its_release_is_not_counted_as_delayed() -> None:
     assert round(figures["late_p50"]) == -60
 
 
-def test_only_the_end_of_a_whole_response_is_timed() -> None:
+def test_of_a_response_that_is_not_streamed_only_the_end_is_timed() -> None:
     figures = measure_times(
         batch(received_text(TEXT, 1.25), choice=ReplyChoice("prose", 1, is_streamed=False))
     )
@@ -94,7 +94,7 @@ def test_only_the_end_of_a_whole_response_is_timed() -> None:
     assert "delay_p50" not in figures
 
 
-def test_a_reply_that_failed_has_no_times() -> None:
+def test_a_failed_reply_has_no_times() -> None:
     figures = measure_times(batch(ClientResponse(502, problem="broken")))
     assert figures == {"changed": 1, "prompts": 0, "generations": 1}
 

@@ -15,7 +15,7 @@ def report(figures: dict[str, int]) -> tuple[int, list[str]]:
     return command.report(TABLE, figures, output.append), output
 
 
-def test_lower_counts_and_three_percent_more_instructions_pass() -> None:
+def test_three_percent_more_instructions_exit_with_0() -> None:
     code, output = report({"start": 1000, "calls": 1030, "tokens": 500})
     assert code == 0
     assert output[1:] == [
@@ -24,13 +24,13 @@ def test_lower_counts_and_three_percent_more_instructions_pass() -> None:
     ]
 
 
-def test_growth_over_three_percent_fails() -> None:
+def test_more_than_three_percent_more_instructions_exit_with_1() -> None:
     code, output = report({"start": 1000, "calls": 1031, "tokens": 1000})
     assert code == 1
     assert "--write" in output[-1]
 
 
-def test_every_row_of_the_table_has_every_figure() -> None:
+def test_every_row_of_the_stored_table_has_every_count() -> None:
     table = figures.read(command.TABLE.read_text("utf-8"))
     assert table
     assert all(counts.keys() == FIGURES.keys() for counts in table.values())
@@ -41,7 +41,7 @@ def test_every_library_of_temper_is_pinned() -> None:
     assert {"fastapi", "pydantic", "uvicorn", "uvloop"} <= pins.keys()
 
 
-def test_the_interpreter_reports_its_build_and_packages() -> None:
+def test_an_interpreter_is_described_by_its_build_and_package_versions() -> None:
     interpreter = command.look_at(Path(sys.executable), ["pytest", "no-such-package"])
     assert interpreter.build.startswith("{}.{}.{}, ".format(*sys.version_info[:3]))
     assert interpreter.packages == {"pytest": pytest.__version__, "no-such-package": "none"}
@@ -60,7 +60,7 @@ def test_the_total_is_read_only_from_a_complete_dump() -> None:
     assert counting.total_in(b"summary: 1234\nfn=(1) main\n1 7\n") is None
 
 
-def test_a_process_runs_while_a_thread_runs_or_has_just_ended(tmp_path: Path) -> None:
+def test_a_process_counts_as_running_while_any_of_its_threads_runs(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     assert counting.is_running(tmp_path)
     (tmp_path / "7" / "stat").write_text("7 (a) thread) S 1 2\n", "utf-8")

@@ -19,7 +19,7 @@ def test_invalid_table_is_rejected(text: str) -> None:
         figures.read(text)
 
 
-def test_growth_is_relative_to_the_table() -> None:
+def test_growth_is_computed_relative_to_the_stored_counts() -> None:
     measured = {"start": 103, "calls": 50, "new": 9}
     assert dict(figures.compare({"start": 100, "calls": 100, "gone": 7}, measured)) == {
         "start": pytest.approx(0.03),
@@ -27,6 +27,6 @@ def test_growth_is_relative_to_the_table() -> None:
     }
 
 
-def test_pins_are_read_from_a_constraints_file() -> None:
+def test_exact_versions_are_read_from_a_constraints_file() -> None:
     text = "# a note\nanyio==4.16.0\nuvloop==0.23.0; sys_platform != 'win32'\nhttpx>=0.28\n"
     assert figures.pins(text) == {"anyio": "4.16.0", "uvloop": "0.23.0"}

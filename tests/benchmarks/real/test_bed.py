@@ -147,7 +147,7 @@ def make_calls(tools: ToolSet, calls: list[tuple[str, JsonObject]]) -> list[Made
 
 
 @pytest.mark.parametrize("number", TASKS)
-def test_every_task_is_solvable_within_its_requests(number: int) -> None:
+def test_the_solution_of_every_task_is_judged_right(number: int) -> None:
     tools, task = TASKS[number]
     calls = make_calls(tools, SOLUTIONS[number])
     assert [call.result for call in calls if not call.succeeded] == []
@@ -156,7 +156,9 @@ def test_every_task_is_solvable_within_its_requests(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", TASKS)
-def test_a_missing_a_repeated_or_a_needless_call_is_detected(number: int) -> None:
+def test_a_solution_with_a_missing_or_repeated_or_additional_call_is_judged_wrong(
+    number: int,
+) -> None:
     tools, task = TASKS[number]
     calls = make_calls(tools, SOLUTIONS[number])
     for index, call in enumerate(calls):
@@ -184,7 +186,7 @@ def chains() -> list[int]:
 
 
 @pytest.mark.parametrize("number", chains())
-def test_a_chain_needs_a_value_that_only_a_result_has(number: int) -> None:
+def test_a_task_of_the_kind_chain_needs_a_value_from_a_tool_result(number: int) -> None:
     tools, task = TASKS[number]
     calls = make_calls(tools, SOLUTIONS[number])
     values = [
@@ -243,7 +245,7 @@ def test_each_set_has_plain_text_results_and_tools_that_require_arguments() -> N
         (44, "set_reminder", None, "JSON object"),
     ],
 )
-def test_wrong_input_is_refused_with_a_hint(
+def test_a_tool_called_with_wrong_arguments_fails_with_a_hint(
     number: int, name: str, arguments: JsonObject | None, hint: str
 ) -> None:
     tools, _ = TASKS[number]
@@ -260,7 +262,7 @@ def test_changes_in_one_world_do_not_appear_in_another_world() -> None:
     assert "open" in tools.run(World(tools.tables), "get_order", {"order_id": "R-2071"})[0]
 
 
-def test_moved_and_deleted_objects_are_gone_and_a_second_call_succeeds() -> None:
+def test_moving_or_deleting_an_object_twice_succeeds_both_times() -> None:
     tools, _ = TASKS[21]
     world = World(tools.tables)
     moving: JsonObject = {"path": "inbox/photo.jpg", "folder": "pictures"}
@@ -279,7 +281,7 @@ def test_a_need_matches_in_any_case_and_with_one_of_several_texts() -> None:
     assert not need.matches("cancel", {"city": "Rome", "nights": 2, "text": "14 March"})
 
 
-def test_only_tools_marked_with_an_effect_are_effects() -> None:
+def test_effects_are_the_names_of_the_tools_marked_with_an_effect() -> None:
     tools = ToolSet(
         "made up",
         "",

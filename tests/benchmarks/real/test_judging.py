@@ -79,7 +79,7 @@ def test_duplicate_need_requires_two_calls() -> None:
     assert str(judge(task, [SEND] * 3, {"send"})).startswith("repeated send")
 
 
-def test_each_call_of_a_task_without_needs_is_needless() -> None:
+def test_any_call_in_a_task_that_needs_no_tool_is_needless() -> None:
     assert judge(NO_TOOL, [], {"send"}).right
     for call in (LOOK, SEND, REFUSED):
         assert len(judge(NO_TOOL, [call], {"send"}).needless) == 1
@@ -126,7 +126,7 @@ def test_without_tools_no_json_is_a_call() -> None:
     assert exposed_markup(f"{CALL} is a call.", (), ()) == ()
 
 
-def test_equal_calls_are_counted_with_other_key_order_and_case() -> None:
+def test_calls_that_differ_in_key_order_or_case_count_as_equal() -> None:
     other = '{"arguments": {"to": "ann"}, "name": "send"}'
     cut = '{"name": "send", "arguments": {"to": "A'
     text = f"Sure:\n{CALL}\n```json\n{other}\n```\n{CALL.replace('Ann', 'Bob')}\n{cut}"
@@ -161,7 +161,9 @@ def test_equal_calls_of_a_generation_are_counted_in_text_and_tool_calls() -> Non
 @pytest.mark.parametrize(
     ("arguments", "read"), [('{"a": 1}', {"a": 1}), ("", {}), ("[1]", None), ("{", None)]
 )
-def test_arguments_are_an_object_or_none(arguments: str, read: JsonObject | None) -> None:
+def test_arguments_that_are_no_json_object_are_read_as_none(
+    arguments: str, read: JsonObject | None
+) -> None:
     assert read_arguments(arguments) == read
 
 
@@ -169,7 +171,7 @@ def run(*replies: Reply, calls: tuple[MadeCall, ...] = (), problem: str = "") ->
     return TaskRun(1, 1, replies, calls, 1.0, problem)
 
 
-def test_a_good_run_is_right_and_has_an_answer() -> None:
+def test_a_run_with_the_needed_calls_and_a_final_text_is_right() -> None:
     replies = (Reply("", 1), Reply("", 1), Reply("Sent to Ann.", 0))
     judged = judge_run(run(*replies, calls=(LOOK, SEND)), TASK, TOOLS)
     assert judged.right
@@ -178,7 +180,7 @@ def test_a_good_run_is_right_and_has_an_answer() -> None:
     assert not judged.has_apology
 
 
-def test_a_failed_request_is_no_right_run() -> None:
+def test_a_run_with_a_failed_request_is_wrong() -> None:
     judged = judge_run(run(Reply("Sent.", 0), calls=(LOOK, SEND), problem="500"), TASK, TOOLS)
     assert not judged.right
     assert not judged.has_answer
@@ -195,7 +197,7 @@ def test_a_failed_request_is_no_right_run() -> None:
         (Reply(f"{APOLOGY} in 2 attempts.", 0),),
     ],
 )
-def test_an_empty_last_reply_or_markup_or_an_apology_is_no_answer(
+def test_a_last_reply_that_is_empty_or_markup_or_an_apology_is_no_answer(
     replies: tuple[Reply, ...],
 ) -> None:
     assert not judge_run(run(*replies, calls=(LOOK, SEND)), TASK, TOOLS).has_answer

@@ -82,7 +82,7 @@ def assistant(text: str, *calls: JsonValue) -> JsonObject:
     return {"role": "assistant", "content": text, **more}
 
 
-async def test_calls_are_run_and_their_results_are_sent() -> None:
+async def test_the_loop_runs_calls_and_sends_their_results() -> None:
     server = Server(
         assistant("", call("find_order", '{"customer": "nina weber"}')),
         assistant("", call("cancel_order", '{"order_id": "R-2071"}')),

@@ -50,7 +50,7 @@ def rows_of(*records: Record) -> dict[str, list[str]]:
     return {cells[0]: cells[1:] for cells in lines}
 
 
-def test_the_table_compares_arms() -> None:
+def test_the_table_has_a_column_for_each_arm() -> None:
     rows = rows_of(*DIRECT, *TEMPER, *FORGE)
     assert rows["tiny"] == ["`direct`", "`temper`", "`forge`"]
     assert rows["right (95 %)"] == [
@@ -70,7 +70,7 @@ def test_the_table_compares_arms() -> None:
     assert rows["seconds per task"] == ["2.0"] * 3
 
 
-def test_goals_are_met_or_missed() -> None:
+def test_each_goal_is_shown_with_its_counts_as_met_or_missed() -> None:
     rows = rows_of(*DIRECT, *TEMPER, *FORGE)
     assert rows["`temper` right >= `direct`"] == ["2 against 1", "met"]
     assert rows["`temper` harmed <= 1/8 of `forge`"] == ["0 against 1", "met"]
@@ -84,7 +84,7 @@ def test_goals_are_met_or_missed() -> None:
     ]
 
 
-def test_arms_with_other_tasks_are_not_compared() -> None:
+def test_arms_that_ran_different_tasks_are_not_compared() -> None:
     assert "goals" not in markdown([*DIRECT, TEMPER[0]], {})
 
 
