@@ -48,7 +48,7 @@ def test_generation_stops_when_the_client_host_vanishes(fault: str, *, stream: b
 
 @pytest.mark.fault("F95")
 @pytest.mark.parametrize("dialect", ["messages", "responses", "ollama"])
-def test_generation_stops_when_the_reader_of_any_dialect_vanishes(dialect: str) -> None:
+def test_in_every_dialect_the_generation_stops_when_the_client_host_vanishes(dialect: str) -> None:
     with lan() as pair:
         pair.client.ask(LONG, stream=True, dialect=dialect).begun()
         pair.client.host.cut()
@@ -78,7 +78,7 @@ def balanced(balancer: Host, *tempers: str) -> Iterator[str]:
 @needs_haproxy
 @pytest.mark.fault("F96")
 @pytest.mark.parametrize("fault", GONE)
-def test_lost_temper_host_costs_only_its_streams(fault: str) -> None:
+def test_if_the_host_of_one_temper_vanishes_only_its_open_streams_fail(fault: str) -> None:
     with (
         network("client", "balancer", "one", "other", "engine") as (
             who,
@@ -132,7 +132,7 @@ def store_on(host: Host) -> Iterator[str]:
 @needs_store
 @pytest.mark.fault("F97")
 @pytest.mark.parametrize("fault", [*GONE, "deafen", "mute"])
-def test_lost_store_host_costs_only_a_short_delay(fault: str) -> None:
+def test_if_the_host_of_the_store_vanishes_requests_are_only_delayed(fault: str) -> None:
     secret = {"TEMPER_STATE__SECRET": "of-all-the-replicas-together"}
     with network("client", "one", "other", "store", "engine") as hosts, ExitStack() as stack:
         who, first_host, other, keeping, engine_host = hosts

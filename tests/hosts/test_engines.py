@@ -50,7 +50,7 @@ def fail(host: Host, fault: str) -> None:
 
 @pytest.mark.fault("F88")
 @pytest.mark.parametrize("fault", GONE)
-def test_host_lost_before_a_request_is_an_error(fault: str, *, stream: bool) -> None:
+def test_a_request_to_an_engine_host_that_vanished_is_an_error(fault: str, *, stream: bool) -> None:
     with lan() as pair:
         fail(pair.engines[0].host, fault)
         answer = pair.client.ask(stream=stream).ended()
@@ -61,7 +61,9 @@ def test_host_lost_before_a_request_is_an_error(fault: str, *, stream: bool) -> 
 
 @pytest.mark.fault("F88")
 @pytest.mark.parametrize("fault", GONE)
-def test_another_engine_replaces_a_lost_host(fault: str, *, stream: bool) -> None:
+def test_a_request_to_a_vanished_engine_host_is_answered_by_another_engine(
+    fault: str, *, stream: bool
+) -> None:
     with lan(2) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         busy_engine = pair.busy_engine()
@@ -88,7 +90,9 @@ def test_request_on_an_idle_connection_to_a_lost_host_fails_quickly(
 
 @pytest.mark.fault("F89")
 @pytest.mark.parametrize("fault", ["cut", "deafen"])
-def test_unacknowledged_request_goes_to_another_engine(fault: str, *, stream: bool) -> None:
+def test_a_request_that_the_host_does_not_acknowledge_is_answered_by_another_engine(
+    fault: str, *, stream: bool
+) -> None:
     with lan(2) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         busy_engine = pair.busy_engine()
@@ -101,7 +105,9 @@ def test_unacknowledged_request_goes_to_another_engine(fault: str, *, stream: bo
 
 @pytest.mark.fault("F90")
 @pytest.mark.parametrize("fault", [*GONE, *ONE_WAY])
-def test_host_lost_during_prefill_is_noticed(fault: str, *, stream: bool) -> None:
+def test_a_host_that_vanishes_during_prefill_ends_the_request_with_an_error(
+    fault: str, *, stream: bool
+) -> None:
     with lan() as pair:
         answer = pair.client.ask("[[silence]]", stream=stream)
         assert pair.engines[0].app.arrived.acquire(timeout=NEVER)
@@ -110,7 +116,9 @@ def test_host_lost_during_prefill_is_noticed(fault: str, *, stream: bool) -> Non
 
 
 @pytest.mark.fault("F90")
-def test_another_engine_replaces_a_host_lost_during_prefill(*, stream: bool) -> None:
+def test_a_request_whose_host_vanishes_during_prefill_is_answered_by_another_engine(
+    *, stream: bool
+) -> None:
     with lan(2) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         engine = pair.busy_engine()
@@ -124,7 +132,7 @@ def test_another_engine_replaces_a_host_lost_during_prefill(*, stream: bool) -> 
 
 @pytest.mark.fault("F91")
 @pytest.mark.parametrize("dialect", ["messages", "responses", "ollama"])
-def test_stream_of_each_dialect_ends_with_its_error_when_the_host_is_lost(dialect: str) -> None:
+def test_in_every_dialect_the_stream_of_a_vanished_host_ends_with_an_error(dialect: str) -> None:
     with lan() as pair:
         answer = pair.client.ask(LONG, stream=True, dialect=dialect).begun()
         pair.engines[0].host.cut()
@@ -135,7 +143,7 @@ def test_stream_of_each_dialect_ends_with_its_error_when_the_host_is_lost(dialec
 
 @pytest.mark.fault("F91")
 @pytest.mark.parametrize("fault", [*GONE, *ONE_WAY])
-def test_stream_of_a_lost_host_ends_with_an_error(fault: str) -> None:
+def test_a_stream_whose_host_vanishes_ends_with_an_error_and_is_not_sent_again(fault: str) -> None:
     with lan(2) as pair:
         answer = pair.client.ask(LONG, stream=True).begun()
         busy_engine = pair.busy_engine()
@@ -158,7 +166,7 @@ def test_restarted_host_answers_despite_stale_connections(*, stream: bool) -> No
 
 
 @pytest.mark.fault("F92")
-def test_old_stream_ends_when_its_host_restarts() -> None:
+def test_a_stream_ends_with_an_error_when_its_host_restarts() -> None:
     with lan() as pair:
         answer = pair.client.ask("[[silence]]", stream=True)
         assert pair.engines[0].app.arrived.acquire(timeout=NEVER)
@@ -186,7 +194,7 @@ def test_a_short_network_fault_loses_no_byte(fault: str, where: str) -> None:
 
 
 @pytest.mark.fault("F94")
-def test_mtu_black_hole_fails_only_large_requests(*, stream: bool) -> None:
+def test_if_large_packets_are_lost_only_large_requests_fail(*, stream: bool) -> None:
     with lan() as pair:
         pair.engines[0].host.swallow_large(1200)
         assert pair.client.ask(stream=stream).ended().is_whole
@@ -196,7 +204,9 @@ def test_mtu_black_hole_fails_only_large_requests(*, stream: bool) -> None:
 
 
 @pytest.mark.fault("F94")
-def test_dropped_responses_time_out_as_configured(*, stream: bool) -> None:
+def test_if_all_response_packets_are_lost_the_configured_timeout_ends_the_request(
+    *, stream: bool
+) -> None:
     """The engine's host acknowledges packets, so only the missing response shows the failure."""
     quick = {"TEMPER_BACKEND__FIRST_BYTE_SECONDS": "3", "TEMPER_BACKEND__IDLE_SECONDS": "3"}
     with lan(**quick) as pair:

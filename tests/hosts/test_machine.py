@@ -82,7 +82,9 @@ def frozen(disk: Path) -> Iterator[None]:
 
 
 @pytest.mark.fault("F108")
-def test_blocked_disk_delays_no_chat(*, stream: bool, tmp_path: Path) -> None:
+def test_a_disk_that_blocks_all_writes_delays_no_chat_response(
+    *, stream: bool, tmp_path: Path
+) -> None:
     with freezable_disk(tmp_path) as disk:
         recording = disk / "recording.jsonl"
         settings = {

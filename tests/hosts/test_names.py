@@ -46,7 +46,9 @@ def named(*urls: str, name_server: str = "") -> Iterator[Named]:
 
 
 @pytest.mark.fault("F109")
-def test_engine_that_moved_is_found_by_its_name(*, stream: bool) -> None:
+def test_after_the_name_of_an_engine_gets_another_address_requests_go_there(
+    *, stream: bool
+) -> None:
     with named() as lan_of_names:
         assert lan_of_names.client.ask(stream=stream).ended().is_whole
         lan_of_names.temper.define_names({"engine.lan": lan_of_names.second.host.address})
@@ -57,7 +59,7 @@ def test_engine_that_moved_is_found_by_its_name(*, stream: bool) -> None:
 
 
 @pytest.mark.fault("F109")
-def test_name_that_vanished_is_an_error_until_it_returns(*, stream: bool) -> None:
+def test_while_the_name_of_an_engine_cannot_be_resolved_requests_fail(*, stream: bool) -> None:
     with named() as lan_of_names:
         assert lan_of_names.client.ask(stream=stream).ended().is_whole
         lan_of_names.temper.define_names({})
@@ -95,7 +97,9 @@ def test_network_without_ipv4_serves_every_dialect(dialect: str, *, stream: bool
 
 
 @pytest.mark.fault("F110")
-def test_another_engine_replaces_a_lost_host_without_ipv4(*, stream: bool) -> None:
+def test_without_ipv4_a_request_to_a_vanished_host_is_answered_by_another_engine(
+    *, stream: bool
+) -> None:
     with lan(2, family=IPV6) as pair:
         assert pair.client.ask(stream=stream).ended().is_whole
         pair.busy_engine().host.cut()

@@ -38,11 +38,11 @@ async def temper() -> AsyncGenerator[RunningProxy, None]:
         yield proxy
 
 
-async def test_a_demanded_call_is_made_and_valid(*, stream: bool) -> None:
+async def test_with_tool_choice_required_the_model_returns_a_valid_call(*, stream: bool) -> None:
     await check_required_call(temper, ASKED, stream=stream)
 
 
-async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:
+async def test_the_model_answers_after_a_tool_result() -> None:
     instructions = ("Be brief.", "Answer in one sentence.")
     messages: list[JsonValue] = [
         {"role": "system", "content": instruction} for instruction in instructions

@@ -41,22 +41,22 @@ async def temper() -> AsyncGenerator[RunningProxy, None]:
             await engine.unload()
 
 
-async def test_a_demanded_call_is_made_and_valid(*, stream: bool) -> None:
+async def test_with_tool_choice_required_the_model_returns_a_valid_call(*, stream: bool) -> None:
     await check_required_call(temper, ASKED, stream=stream)
 
 
-async def test_a_conversation_goes_on_after_the_tool_has_run() -> None:
+async def test_the_model_answers_after_a_tool_result() -> None:
     await answer_after_a_call(temper, ASKED)
 
 
-async def test_window_is_the_requested_one() -> None:
+async def test_ollama_loads_the_model_with_the_configured_window() -> None:
     async with temper() as proxy, httpx.AsyncClient(base_url=ollama_url(HOST)) as ollama:
         await proxy.ask({**ASKED, "max_tokens": 1})
         running = (await ollama.get("/api/ps")).json()["models"]
     assert WINDOW in [model["context_length"] for model in running]
 
 
-async def test_a_prompt_that_is_too_long_is_refused() -> None:
+async def test_a_prompt_beyond_the_window_is_context_length_exceeded() -> None:
     long: JsonObject = {**ASKED, "messages": [{"role": "user", "content": "consequently " * 9000}]}
     async with temper() as proxy:
         answer = await proxy.ask(long, headers={"x-temper-compaction": "off"})
@@ -64,7 +64,7 @@ async def test_a_prompt_that_is_too_long_is_refused() -> None:
     assert answer.error["code"] == "context_length_exceeded"
 
 
-async def test_a_model_that_was_not_pulled_has_a_remedy() -> None:
+async def test_a_model_that_was_not_pulled_is_a_404_with_the_pull_command() -> None:
     async with temper() as proxy:
         answer = await proxy.ask({**ASKED, "model": "no-such-model:1b"})
     assert answer.status == 404

@@ -17,7 +17,7 @@ MANY = 2_000  # each defect is found much earlier
 _CODING = b"transfer-encoding: chunked"
 
 
-async def test_haproxy_and_temper_read_the_same_requests(haproxy: str) -> None:
+async def test_haproxy_and_temper_read_random_bytes_as_the_same_requests(haproxy: str) -> None:
     async with running_chain(haproxy) as chain:
         oracle = Oracle(chain, 1)
         await oracle.run(FEW)
@@ -25,7 +25,7 @@ async def test_haproxy_and_temper_read_the_same_requests(haproxy: str) -> None:
     assert min(oracle.forwarded, oracle.direct) > FEW / 10
 
 
-async def test_command_prints_its_comparisons(
+async def test_the_command_prints_the_number_of_compared_inputs(
     haproxy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     del haproxy
@@ -69,7 +69,7 @@ DEFECTS = (IgnoresLengths, IgnoresCodings, PrefersLengths, ReadsNoBodiesOfUpgrad
 
 
 @pytest.mark.parametrize("defect", mostly_deep(DEFECTS))
-async def test_a_defect_is_found(
+async def test_the_oracle_finds_a_defect_planted_in_temper(
     defect: type[GuardedConnection], haproxy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def planted(limits: ConnectionLimits) -> type[GuardedConnection]:

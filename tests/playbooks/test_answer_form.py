@@ -31,7 +31,7 @@ def sent_request(book: Playbook) -> UpstreamRequest:
     return book.upstream_request
 
 
-def test_response_format_is_not_sent_so_that_the_model_can_call() -> None:
+def test_with_tools_the_response_format_is_not_sent_upstream() -> None:
     book = begin()
     assert sent_request(book).omits == {"response_format"}
     assert [tool.name for tool in sent_request(book).tools] == ["get_weather", "get_time"]
@@ -41,14 +41,14 @@ def test_response_format_is_not_sent_so_that_the_model_can_call() -> None:
     book.end()
 
 
-def test_answer_that_satisfies_the_schema_is_shown_unchanged() -> None:
+def test_an_answer_that_satisfies_the_response_format_is_returned_unchanged() -> None:
     book = begin()
     write(book, PARIS).expect(TextDelta(PARIS), ReplyFinished("stop"))
     book.end()
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_code_fence_is_removed_from_the_answer() -> None:
+def test_a_code_fence_around_a_json_answer_is_removed() -> None:
     book = begin()
     write(book, f"```json\n{PARIS}\n```").expect(TextDelta(PARIS), ReplyFinished("stop"))
     book.end()
@@ -56,7 +56,7 @@ def test_code_fence_is_removed_from_the_answer() -> None:
 
 
 @pytest.mark.parametrize("policy", TextPolicy)
-def test_invalid_answer_is_retried_with_the_client_schema(
+def test_an_invalid_answer_is_retried_with_the_response_format_sent_upstream(
     policy: TextPolicy,
 ) -> None:
     book = begin(Policy(text_policy=policy))
@@ -73,14 +73,14 @@ def test_invalid_answer_is_retried_with_the_client_schema(
     assert RejectedReply("invalid_answer") in book.turn.facts
 
 
-def test_schema_is_the_client_schema_unchanged() -> None:
+def test_an_answer_that_violates_the_schema_is_retried_with_the_path_of_the_error() -> None:
     book = begin()
     write(book, '{"city": 5}')
     book.ask()
     assert "/city: " in str(book.last_message["content"])
 
 
-def test_json_that_looks_like_a_call_is_an_answer() -> None:
+def test_with_a_response_format_json_that_looks_like_a_call_is_the_answer() -> None:
     book = Playbook.of(make_request(answer_schema=True)).ask()
     write(book, LIKE_A_CALL).expect(TextDelta(LIKE_A_CALL), ReplyFinished("stop"))
     book.end()
@@ -98,7 +98,7 @@ def test_two_invalid_calls_are_followed_by_a_constrained_attempt() -> None:
     assert [type(event) for event in book.shown] == [ToolCalled, ReplyFinished]
 
 
-def test_answer_that_stays_invalid_is_returned_and_reported() -> None:
+def test_an_answer_that_is_invalid_in_all_attempts_is_returned_as_exhausted() -> None:
     book = begin(Policy(attempts=2))
     write(book, "Paris.")
     book.ask()
@@ -107,7 +107,7 @@ def test_answer_that_stays_invalid_is_returned_and_reported() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_strict_turn_rejects_an_invalid_answer() -> None:
+def test_in_strict_mode_an_invalid_answer_raises_guardrails_exhausted() -> None:
     book = begin(Policy(attempts=1, is_strict=True))
     with pytest.raises(GuardrailsExhausted, match="invalid_answer"):
         write(book, "Paris.")
@@ -128,11 +128,11 @@ def test_response_format_is_ignored_for_a_required_call(choice: ToolChoice) -> N
 
 
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE])
-def test_backend_enforces_the_format_without_guardrails(mode: Mode) -> None:
+def test_without_guardrails_the_response_format_is_sent_upstream(mode: Mode) -> None:
     book = begin(Policy(mode=mode))
     assert sent_request(book).omits == frozenset()
 
 
-def test_backend_enforces_the_format_if_calls_are_forbidden() -> None:
+def test_with_tool_choice_none_the_response_format_is_sent_upstream() -> None:
     book = begin(choice=ToolUse.NONE)
     assert sent_request(book).omits == frozenset()

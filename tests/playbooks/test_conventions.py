@@ -50,7 +50,7 @@ def answer(book: Playbook) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_call_in_the_convention_becomes_structured(name: str) -> None:
+def test_a_call_written_in_the_convention_is_returned_as_a_structured_call(name: str) -> None:
     book = Playbook.of(make_request(), with_convention(name)).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.tools == ()
@@ -62,7 +62,7 @@ def test_call_in_the_convention_becomes_structured(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nudge_uses_the_convention_and_only_appends(name: str) -> None:
+def test_a_nudge_is_written_in_the_convention_and_appended_to_the_prompt(name: str) -> None:
     book = Playbook.of(make_request(), with_convention(name)).ask()
     before = list_sent_texts(book)
     write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
@@ -81,7 +81,9 @@ def test_nudge_uses_the_convention_and_only_appends(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_constrained_attempt_works_without_tools_in_the_request(name: str) -> None:
+def test_the_third_attempt_is_constrained_although_the_upstream_request_has_no_tools(
+    name: str,
+) -> None:
     book = Playbook.of(make_request(), with_convention(name)).ask()
     for _ in range(2):
         write(book, find_convention(name).write_calls("", [ToolCall("x", "get_weather", "{}")]))
@@ -92,7 +94,7 @@ def test_constrained_attempt_works_without_tools_in_the_request(name: str) -> No
 
 
 @pytest.mark.parametrize("policy", [TextPolicy.RESPOND, TextPolicy.ACCEPT])
-def test_answer_in_the_final_form_becomes_plain_text(policy: TextPolicy) -> None:
+def test_an_answer_in_the_final_form_is_returned_as_plain_text(policy: TextPolicy) -> None:
     book = Playbook.of(make_request(), replace(CONTRACT, text_policy=policy)).ask()
     write(book, FINAL)
     assert answer(book) == "It is noon."
@@ -101,7 +103,7 @@ def test_answer_in_the_final_form_becomes_plain_text(policy: TextPolicy) -> None
     assert Rescued("json_contract", "respond") in book.turn.facts
 
 
-def test_content_of_the_final_form_is_shown_while_it_arrives() -> None:
+def test_the_content_of_the_final_form_is_streamed_while_it_arrives() -> None:
     book = Playbook.of(make_request(), CONTRACT).ask()
     book.receive(TextDelta('{"type": "final", "content": "It is '))
     assert answer(book) == "It is "
@@ -179,7 +181,7 @@ def read_reply(pieces: list[str], policy: Policy) -> tuple[str, str, list[ReplyE
     ],
 )
 @pytest.mark.parametrize("policy", [REACT, replace(REACT, text_policy=TextPolicy.ACCEPT)])
-def test_labels_are_removed_from_the_reply(
+def test_react_labels_are_removed_from_text_and_reasoning(
     policy: Policy, reply: str, expected: tuple[str, str, list[ReplyEvent]]
 ) -> None:
     for pieces in chunkings(reply):
@@ -202,7 +204,7 @@ def test_react_request_stops_before_an_invented_observation() -> None:
     assert plain.upstream_request.stops == ()
 
 
-def test_action_without_an_object_as_input_is_retried() -> None:
+def test_a_react_action_whose_input_is_no_object_is_retried() -> None:
     book = Playbook.of(make_request(), REACT).ask()
     write(book, "Action: get_weather\nAction Input: Paris")
     book.ask()
@@ -226,7 +228,7 @@ def test_final_answer_is_rejected_for_a_required_call() -> None:
     assert book.turn.next_request() is not None
 
 
-def test_invented_result_is_reported() -> None:
+def test_an_observation_invented_by_the_model_is_dropped_and_reported() -> None:
     book = Playbook.of(make_request(), REACT).ask()
     write(book, f"{ACTION}\nObservation: sunny")
     assert Dropped("invented_result") in book.turn.facts

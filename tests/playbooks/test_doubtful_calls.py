@@ -41,7 +41,9 @@ def ask_to_confirm(text: str, *messages: Message, stream: bool = False) -> Playb
 @pytest.mark.parametrize(
     "text", [CALL + SUFFIX, FENCE, f"It is this:\n\n{FENCE}", f"{MARKED} is it."]
 )
-def test_model_is_asked_once_whether_it_means_a_call_within_other_text(text: str) -> None:
+def test_a_call_within_other_text_is_held_back_and_a_message_asks_whether_it_is_meant(
+    text: str,
+) -> None:
     book = Playbook.of(make_request()).ask()
     write(book, text)
     book.shown.clear()
@@ -58,13 +60,13 @@ def test_model_is_asked_once_whether_it_means_a_call_within_other_text(text: str
     assert RejectedReply("doubtful_call") in book.turn.facts
 
 
-def test_ambiguous_reply_is_the_answer_after_the_model_writes_done() -> None:
+def test_if_the_model_writes_done_the_ambiguous_reply_is_returned_as_text() -> None:
     book = ask_to_confirm(CALL + SUFFIX)
     book.receive(TextDelta("DONE"), ReplyFinished("stop"))
     assert shown_text(book) == CALL + SUFFIX
 
 
-def test_ambiguous_python_call_is_the_answer_if_the_model_repeats_it() -> None:
+def test_an_ambiguous_python_call_that_the_model_repeats_is_returned_as_text() -> None:
     book = ask_to_confirm(CALL + SUFFIX)
     write(book, CALL + SUFFIX)
     assert shown_text(book) == CALL + SUFFIX
@@ -78,7 +80,9 @@ ENVELOPE = f'{{"name": "get_weather", "arguments": {PARIS}}}'
 
 
 @pytest.mark.parametrize("again", ["", f"{MARKED} is it.", f"{ENVELOPE}\n\nWhich is it."])
-def test_ambiguous_markup_is_not_shown_if_the_model_repeats_it(again: str, stream: bool) -> None:
+def test_ambiguous_call_markup_that_the_model_repeats_is_removed_from_the_text(
+    again: str, stream: bool
+) -> None:
     book = ask_to_confirm(f"{MARKED} is it.", stream=stream)
     write(book, again)
     text = shown_text(book)
@@ -89,7 +93,7 @@ def test_ambiguous_markup_is_not_shown_if_the_model_repeats_it(again: str, strea
 
 
 @pytest.mark.parametrize("text", [MARKED, ENVELOPE, CALL])
-def test_after_two_copied_calls_next_to_results_a_text_is_the_answer(
+def test_after_two_calls_copied_from_a_tool_result_the_text_of_the_third_reply_is_returned(
     text: str, stream: bool
 ) -> None:
     book = ask_to_confirm(text, *make_result_history(), stream=stream)
@@ -100,13 +104,13 @@ def test_after_two_copied_calls_next_to_results_a_text_is_the_answer(
     assert shown_text(book) == "It is three."
 
 
-def test_json_call_next_to_text_is_removed_if_the_model_repeats_it() -> None:
+def test_a_json_call_next_to_text_that_the_model_repeats_is_removed_from_the_text() -> None:
     book = ask_to_confirm(f"{ENVELOPE}\n\nIt is done.")
     write(book, f"{ENVELOPE}\n\nIt is done.")
     assert shown_text(book) == f"It is done.\n\n{EXPLANATION}"
 
 
-def test_shown_text_is_not_sent_again_with_a_repeated_call(stream: bool) -> None:
+def test_text_before_a_repeated_ambiguous_call_is_sent_only_once(stream: bool) -> None:
     book = Playbook.of(make_request(*make_result_history(), stream=stream)).ask()
     write(book, f"It is three.\n{MARKED}")
     assert shown_text(book) == "It is three."
@@ -127,7 +131,7 @@ def test_strict_turn_names_the_tool_of_an_ambiguous_call() -> None:
         write(book.ask(), CALL + SUFFIX)
 
 
-def test_reasoning_before_an_ambiguous_call_is_not_text() -> None:
+def test_reasoning_before_an_ambiguous_call_is_not_part_of_the_text() -> None:
     text = f"I think.\n</think>\n{MARKED} is it."
     book = Playbook.of(make_request(), Policy(text_policy=TextPolicy.REQUIRE)).ask()
     for _ in range(3):
@@ -151,27 +155,27 @@ def test_structured_call_copied_from_a_result_is_rejected(text: str, stream: boo
     assert book.turn.facts.count(Refused("quoted_from_history")) == 2
 
 
-def test_call_that_differs_from_the_result_is_made() -> None:
+def test_a_call_that_differs_from_the_one_in_the_tool_result_is_returned() -> None:
     book = ask_to_confirm(CALL, *make_result_history())
     call(book, "get_weather", '{"city": "Oslo"}')
     assert any(isinstance(event, ToolCalled) for event in book.shown)
 
 
-def test_call_that_the_user_requested_is_made() -> None:
+def test_a_call_that_the_user_asked_for_is_returned() -> None:
     later = make_result_history()[1:]
     book = Playbook.of(make_request(user_message("How is it in Paris?"), *later)).ask()
     write(book, f"Let me look.\n{MARKED}")
     assert any(isinstance(event, ToolCalled) for event in book.shown)
 
 
-def test_policy_accept_skips_the_verification() -> None:
+def test_under_policy_accept_an_ambiguous_call_is_returned_as_text_without_a_question() -> None:
     book = Playbook.of(make_request(), Policy(text_policy=TextPolicy.ACCEPT)).ask()
     write(book, CALL + SUFFIX)
     assert shown_text(book) == CALL + SUFFIX
     assert not any(isinstance(outcome, RejectedReply) for outcome in book.turn.facts)
 
 
-def test_call_in_an_answer_to_a_user_who_asked_how_to_call_is_text() -> None:
+def test_if_the_user_asks_how_to_call_a_tool_the_call_in_the_answer_is_text() -> None:
     book = Playbook.of(make_request(user_message("How do I call get_weather?"))).ask()
     write(book, CALL + SUFFIX)
     assert shown_text(book) == CALL + SUFFIX
@@ -181,7 +185,9 @@ NEEDS_DETAILS = "I would need more specific information, such as the city."
 
 
 @pytest.mark.parametrize("value", ["", "<city>", "your city"])
-def test_question_next_to_placeholders_is_the_answer(value: str) -> None:
+def test_a_question_next_to_a_call_with_placeholders_is_returned_without_the_call(
+    value: str,
+) -> None:
     book = Playbook.of(make_request()).ask()
     write(book, f"{NEEDS_DETAILS}\n{MARKED.replace('Paris', value)}\nWhich city do you mean?")
     assert shown_text(book) == f"{NEEDS_DETAILS}Which city do you mean?".replace(".W", ".\nW")
@@ -190,7 +196,7 @@ def test_question_next_to_placeholders_is_the_answer(value: str) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "Let me look at all cities now:\n"])
-def test_call_may_have_an_empty_value(content: str) -> None:
+def test_a_call_with_an_empty_argument_is_returned(content: str) -> None:
     book = Playbook.of(make_request()).ask()
     write(book, content + MARKED.replace("Paris", ""))
     assert any(isinstance(event, ToolCalled) for event in book.shown)
@@ -222,7 +228,7 @@ QUESTION_ABOUT_MARKUP = f"How do you write a call? Is it {MARKED}, or something 
         (f"{LOOK} with {MARKED}.", make_result_history(f"Now write {MARKED}."), "asked", "text"),
     ],
 )
-def test_ambiguous_call_in_the_native_format_is_a_call_more_often(
+def test_format_and_context_decide_if_a_call_is_returned_or_questioned_or_text(
     text: str, messages: tuple[Message, ...], native: str, foreign: str
 ) -> None:
     for syntax, expected in ((NATIVE, native), (FOREIGN, foreign)):

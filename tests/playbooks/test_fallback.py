@@ -93,7 +93,7 @@ def test_fallback_is_sent_the_client_conversation_formatted_for_its_profile() ->
     assert book.upstream_request == expected
 
 
-def test_call_of_the_fallback_is_the_answer() -> None:
+def test_a_valid_call_of_the_fallback_is_returned() -> None:
     book = send_to_fallback()
     book.receive(ToolCallStarted(0, "backend_id", "get_weather"), ToolCallArgumentsDelta(0, GOOD))
     assert book.shown == []
@@ -131,21 +131,21 @@ def test_usage_names_the_fallback_if_the_first_model_reports_none() -> None:
     assert usage["temper"] == {"attempts": 1, **USAGE.usage, "fallback": "big"}
 
 
-def test_prose_of_the_fallback_is_an_answer_where_text_is_allowed() -> None:
+def test_a_text_of_the_fallback_is_returned_although_the_first_model_owed_a_call() -> None:
     """The first model has to correct its call, but the fallback has made no call."""
     book = send_to_fallback()
     write(book, "It is sunny.").expect(TextDelta("It is sunny."), ReplyFinished("stop"))
     book.end()
 
 
-def test_text_of_the_fallback_is_shown_at_its_end_only() -> None:
+def test_the_text_of_the_fallback_is_sent_only_at_its_end() -> None:
     book = send_to_fallback()
     book.receive(ReasoningDelta("Let me see."), TextDelta("It is "), TextDelta("sunny."))
     book.expect(ReasoningDelta("Let me see."))
     assert book.shown == []
 
 
-def test_prose_that_would_be_nudged_is_used_because_no_attempt_is_left() -> None:
+def test_under_policy_respond_a_text_of_the_fallback_is_returned_without_a_nudge() -> None:
     request = make_request()
     policy = Policy(text_policy=TextPolicy.RESPOND)
     book = use_up_attempts(request, policy)
@@ -155,7 +155,9 @@ def test_prose_that_would_be_nudged_is_used_because_no_attempt_is_left() -> None
 
 
 @pytest.mark.parametrize("reply", ["bad call", "announcement", "failed", "unreadable"])
-def test_first_model_answer_is_used_if_the_fallback_has_none(reply: str) -> None:
+def test_if_the_fallback_gives_no_usable_reply_that_of_the_first_model_is_returned(
+    reply: str,
+) -> None:
     without = use_up_attempts(has_fallback=False)
     book = send_to_fallback()
     match reply:
@@ -174,7 +176,7 @@ def test_first_model_answer_is_used_if_the_fallback_has_none(reply: str) -> None
     assert FellBack("big", result) in book.turn.facts
 
 
-def test_unavailable_fallback_changes_nothing() -> None:
+def test_an_unavailable_fallback_changes_only_the_reported_facts() -> None:
     without, book = use_up_attempts(has_fallback=False), use_up_attempts()
     book.shown += book.turn.settle("unavailable")
     assert book.shown == without.shown
@@ -182,7 +184,7 @@ def test_unavailable_fallback_changes_nothing() -> None:
     assert [fact for fact in book.turn.facts if fact != added] == [*without.turn.facts]
 
 
-def test_strict_turn_raises_only_if_the_fallback_gives_no_answer() -> None:
+def test_in_strict_mode_only_an_unusable_reply_of_the_fallback_raises() -> None:
     policy = Policy(is_strict=True)
     book = send_to_fallback(policy=policy)
     with pytest.raises(GuardrailsExhausted):
@@ -214,7 +216,7 @@ def send_to_fallback_with_open_call() -> Playbook:
     return book.ask()
 
 
-def test_fallback_may_complete_the_call_that_the_client_has_seen() -> None:
+def test_the_fallback_completes_a_partly_streamed_call_with_the_same_beginning() -> None:
     book = send_to_fallback_with_open_call()
     call(book, "get_weather", '{"city": "Paris", "days": 2}')
     assert isinstance(book.shown[0], ToolCallArgumentsDelta)
@@ -222,7 +224,7 @@ def test_fallback_may_complete_the_call_that_the_client_has_seen() -> None:
     assert book.shown[1:] == [ReplyFinished("tool_calls")]
 
 
-def test_fallback_cannot_contradict_the_call_that_the_client_has_seen() -> None:
+def test_a_fallback_call_that_contradicts_a_partly_streamed_call_raises() -> None:
     book = send_to_fallback_with_open_call()
     with pytest.raises(CallBrokeOff):
         call(book, "get_weather", '{"city": "Oslo"}')
@@ -230,7 +232,7 @@ def test_fallback_cannot_contradict_the_call_that_the_client_has_seen() -> None:
     assert FellBack("big", "rejected") in book.turn.facts
 
 
-def test_call_of_the_fallback_follows_the_text_that_the_client_has_seen() -> None:
+def test_a_fallback_call_is_sent_after_text_that_the_first_model_streamed() -> None:
     request = make_request(stream=True)
     book = begin_with_fallback(request).ask()
     book.receive(TextDelta("Let me look. "))
@@ -246,7 +248,7 @@ def test_call_of_the_fallback_follows_the_text_that_the_client_has_seen() -> Non
     book.expect(ToolCalled(0, PARIS), ReplyFinished("tool_calls"))
 
 
-def test_no_fallback_if_a_retry_was_withheld() -> None:
+def test_without_retry_budget_no_fallback_is_requested() -> None:
     turn = prepare(make_request(), Policy(), CountedIds(), may_retry=lambda: False)
     turn.fallback_model = "big"
     book = Playbook(turn).ask()
@@ -255,7 +257,7 @@ def test_no_fallback_if_a_retry_was_withheld() -> None:
     assert Withheld() in turn.facts
 
 
-def test_no_fallback_if_the_server_of_the_first_model_fails_at_a_retry() -> None:
+def test_if_the_server_of_the_first_model_fails_no_fallback_is_requested() -> None:
     book = begin_with_fallback().ask()
     call(book, "get_weather", BAD)
     book.ask()
@@ -263,7 +265,7 @@ def test_no_fallback_if_the_server_of_the_first_model_fails_at_a_retry() -> None
     assert FellBack("big", "failed") not in book.turn.facts
 
 
-def test_no_fallback_if_a_retry_fails_after_a_usable_reply() -> None:
+def test_if_a_retry_fails_after_a_usable_text_no_fallback_is_requested() -> None:
     book = begin_with_fallback().ask()
     write(book, "I will now call get_weather for Paris.")
     book.shown.clear()
@@ -272,7 +274,7 @@ def test_no_fallback_if_a_retry_fails_after_a_usable_reply() -> None:
     assert book.turn.state is TurnState.DONE
 
 
-def test_no_fallback_after_an_accepted_reply() -> None:
+def test_after_an_accepted_reply_no_fallback_is_requested() -> None:
     book = begin_with_fallback().ask()
     call(book, "get_weather", GOOD)
     assert book.turn.state is TurnState.DONE
@@ -287,12 +289,12 @@ def test_deadline_ends_the_turn_with_the_answer_of_the_first_model(*, is_sent: b
     assert FellBack("big", "failed" if is_sent else "unavailable") in book.turn.facts
 
 
-def test_deadline_of_a_strict_turn_is_an_error() -> None:
+def test_a_deadline_before_the_fallback_of_a_strict_turn_returns_nothing() -> None:
     book = use_up_attempts(policy=Policy(is_strict=True))
     assert book.turn.cut_off() == ()
 
 
-def test_invalid_answer_of_the_fallback_is_not_shown() -> None:
+def test_a_fallback_answer_that_violates_the_response_format_is_not_returned() -> None:
     request = make_request(tools=(), answer_schema={"type": "object", "required": ["city"]})
     book = begin_with_fallback(request)
     for _ in range(3):
@@ -305,7 +307,7 @@ def test_invalid_answer_of_the_fallback_is_not_shown() -> None:
     assert shown_text(book) == GOOD
 
 
-def test_unguarded_reply_of_the_fallback_is_streamed_and_not_replaced() -> None:
+def test_without_tools_the_reply_of_the_fallback_is_streamed() -> None:
     """Without tools and schema, only a reply that the engine could not parse is rejected."""
     request = make_request(tools=(), stream=True)
     book = begin_with_fallback(request, Policy(attempts=2))
@@ -318,7 +320,7 @@ def test_unguarded_reply_of_the_fallback_is_streamed_and_not_replaced() -> None:
     assert FellBack("big", "failed") in book.turn.facts
 
 
-def test_empty_answer_of_the_fallback_is_not_used() -> None:
+def test_an_empty_reply_of_the_fallback_is_not_returned() -> None:
     request = make_request(choice=ToolUse.REQUIRED)
     without, book = use_up_attempts(request, has_fallback=False), use_up_attempts(request)
     book.turn.hand_over(prepare_fallback_turn(request))
@@ -326,7 +328,7 @@ def test_empty_answer_of_the_fallback_is_not_used() -> None:
     assert book.shown == without.shown
 
 
-def test_reported_context_is_that_of_the_last_prompt() -> None:
+def test_the_reported_context_is_that_of_the_prompt_for_the_fallback() -> None:
     compacted = Compacted(
         tier=1, cleared=0, folded=0, epoch=1, sent=900, client=2000, window=1000, is_new=True
     )

@@ -59,7 +59,9 @@ def texts(content: list[JsonValue], kind: str) -> str:
 
 
 @given(st.lists(replies_with_reasoning(), min_size=3, max_size=3), POLICIES)
-def test_turn_is_encoded_as_a_valid_stream(answers: list[list[ReplyEvent]], policy: Policy) -> None:
+def test_a_random_turn_is_encoded_as_a_valid_messages_stream(
+    answers: list[list[ReplyEvent]], policy: Policy
+) -> None:
     turn = prepare(make_request(tools=TOOLS, stream=True), policy, CountedIds())
     events, payload, is_broken = show(MessageStream(message_options()), turn, answers)
     check(payload, is_broken=is_broken)

@@ -34,7 +34,7 @@ PARIS = '{"city": "Paris"}'
 TIME_ROUND = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
 
 
-def test_model_in_a_loop_is_warned_and_its_call_withheld() -> None:
+def test_after_three_equal_rounds_the_model_is_warned_and_the_same_call_rejected() -> None:
     book = Playbook.of(
         make_request(user_message("Hi"), *TIME_ROUND, *TIME_ROUND, *TIME_ROUND)
     ).ask()
@@ -51,7 +51,7 @@ def test_model_in_a_loop_is_warned_and_its_call_withheld() -> None:
     assert RejectedReply("loop") in book.turn.facts
 
 
-def test_next_user_message_ends_a_loop() -> None:
+def test_equal_rounds_before_a_new_user_message_are_no_loop() -> None:
     history = (
         *TIME_ROUND,
         *TIME_ROUND,
@@ -66,7 +66,7 @@ def test_next_user_message_ends_a_loop() -> None:
     book.expect(ReplyFinished("tool_calls"))
 
 
-def test_reminders_of_the_client_do_not_end_a_loop() -> None:
+def test_system_reminders_between_equal_rounds_do_not_end_a_loop() -> None:
     # Claude Code sends notes as user messages after tool results.
     note = user_message("<system-reminder>\nThe list is empty.\n</system-reminder>")
     history = (*TIME_ROUND, note, *TIME_ROUND, note, *TIME_ROUND, note)
@@ -78,7 +78,7 @@ def test_reminders_of_the_client_do_not_end_a_loop() -> None:
     assert RejectedReply("loop") in book.turn.facts
 
 
-def test_answer_without_tools_is_demanded_after_too_many_rounds() -> None:
+def test_after_the_maximum_of_rounds_the_request_has_tool_choice_none() -> None:
     policy = Policy(most_rounds=2, most_repeats=9)
     book = Playbook.of(make_request(user_message("Hi"), *TIME_ROUND, *TIME_ROUND), policy).ask()
     assert book.upstream_request is not None
@@ -94,7 +94,9 @@ def test_answer_without_tools_is_demanded_after_too_many_rounds() -> None:
 
 
 @pytest.mark.parametrize(("ran", "noted"), [(49, None), (50, 50), (300, 300)])
-def test_many_rounds_are_recorded_but_change_nothing(ran: int, noted: int | None) -> None:
+def test_by_default_many_rounds_are_reported_but_change_nothing(
+    ran: int, noted: int | None
+) -> None:
     book = Playbook.of(make_request(user_message("Hi"), *make_rounds(ran))).ask()
     assert book.upstream_request is not None
     assert book.upstream_request.tool_choice is ToolUse.AUTO
@@ -119,7 +121,7 @@ def make_rounds(count: int) -> list[Message]:
 
 
 @pytest.mark.parametrize("ran", [0, 2])
-def test_last_turn_of_a_run_demands_an_answer(ran: int) -> None:
+def test_the_last_turn_of_an_agent_run_has_tool_choice_none(ran: int) -> None:
     plan = plan_request(make_request(user_message("Hi"), *TIME_ROUND * ran), Policy())
     turn = begin(plan, lambda: "id", lambda: True, is_last=True)
     upstream_request = turn.next_request()
@@ -167,7 +169,7 @@ def make_round(name: str, arguments: str, result: str) -> tuple[Message, Message
     return assistant_message("", (ToolCall("a", name, arguments),)), tool_result("a", result)
 
 
-def test_call_of_another_tool_is_not_withheld_in_a_loop() -> None:
+def test_in_a_loop_a_call_of_another_tool_is_returned() -> None:
     book = Playbook.of(
         make_request(user_message("Hi"), *TIME_ROUND, *TIME_ROUND, *TIME_ROUND)
     ).ask()
@@ -189,7 +191,7 @@ def test_a_call_whose_result_changes_is_no_loop() -> None:
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_time", "{}")))
 
 
-def test_prerequisite_requires_the_same_argument() -> None:
+def test_a_prerequisite_called_with_another_argument_does_not_count() -> None:
     rules = Workflow((), (Prerequisite("get_weather", "get_time", "city"),))
     history = make_round("get_time", '{"city": "Rome"}', "noon")
     book = Playbook.of(replace(make_request(user_message("Hi"), *history), workflow=rules)).ask()
@@ -200,7 +202,7 @@ def test_prerequisite_requires_the_same_argument() -> None:
     book.expect(ToolCalled(0, ToolCall("backend_id", "get_weather", '{"city": "Rome"}')))
 
 
-def test_failed_step_does_not_count() -> None:
+def test_a_required_step_whose_call_failed_does_not_count() -> None:
     rules = Workflow(("get_time",), (), ("get_weather",))
     history = make_round("get_time", "{}", "Error: no clock")
     book = Playbook.of(replace(make_request(user_message("Hi"), *history), workflow=rules)).ask()
@@ -213,7 +215,7 @@ FAILED = make_round("get_weather", '{"city": "Pari"}', "Error: no such city")
 FAILED_AGAIN = make_round("get_weather", '{"city": "Paaris"}', "Error: no such city")
 
 
-def test_note_reports_three_failed_rounds_in_a_row() -> None:
+def test_after_three_failed_rounds_a_note_tells_the_model() -> None:
     history = (*FAILED, *FAILED_AGAIN, *FAILED)
     book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
     assert book.last_message["role"] == "user"
@@ -227,7 +229,7 @@ def test_note_reports_three_failed_rounds_in_a_row() -> None:
     assert repairs(book.turn.facts) == "failures=3"
 
 
-def test_note_requires_enough_failed_rounds_in_a_row() -> None:
+def test_a_note_is_added_only_after_the_configured_number_of_failed_rounds() -> None:
     for history in ((*FAILED, *FAILED_AGAIN), (*FAILED, *FAILED_AGAIN, *TIME_ROUND, *FAILED)):
         book = Playbook.of(make_request(user_message("Hi"), *history)).ask()
         assert book.last_message["role"] == "tool"
@@ -253,7 +255,7 @@ def test_model_may_ask_the_user_for_a_missing_argument() -> None:
 
 
 @pytest.mark.parametrize("rules", [Workflow(("get_time",)), Workflow(("get_time",), (), ("end",))])
-def test_premature_answer_is_not_shown(rules: Workflow) -> None:
+def test_an_answer_before_a_required_step_is_not_returned(rules: Workflow) -> None:
     request = replace(make_request(stream=True), workflow=rules)
     book = Playbook.of(request, Policy(text_policy=TextPolicy.RESPOND)).ask()
     book.receive(TextDelta("It is "), TextDelta("noon."))

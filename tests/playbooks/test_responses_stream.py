@@ -18,7 +18,9 @@ def texts(output: JsonValue, kind: str) -> str:
 
 
 @given(st.lists(replies_with_reasoning(), min_size=3, max_size=3), POLICIES)
-def test_turn_is_encoded_as_a_valid_stream(answers: list[list[ReplyEvent]], policy: Policy) -> None:
+def test_a_random_turn_is_encoded_as_a_valid_responses_stream(
+    answers: list[list[ReplyEvent]], policy: Policy
+) -> None:
     turn = prepare(make_request(tools=TOOLS, stream=True), policy, CountedIds())
     events, payload, is_broken = show(decode().answering.begin(None), turn, answers)
     read = read_stream(payload)

@@ -12,7 +12,7 @@ def begin_without_budget(text_policy: TextPolicy = TextPolicy.AUTO) -> Playbook:
     return Playbook(prepare(make_request(), policy, CountedIds(), lambda: False)).ask()
 
 
-def test_prose_is_the_answer_without_retry_budget() -> None:
+def test_without_retry_budget_prose_is_returned_without_a_nudge() -> None:
     book = begin_without_budget(TextPolicy.RESPOND)
     write(book, "It is noon.").expect(TextDelta("It is noon."), ReplyFinished("stop"))
     book.end()
@@ -20,7 +20,7 @@ def test_prose_is_the_answer_without_retry_budget() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_broken_call_is_dropped_without_retry_budget() -> None:
+def test_without_retry_budget_an_invalid_call_ends_in_an_error_text() -> None:
     book = begin_without_budget()
     call(book, "get_weather", "{}")
     problem = "get_weather: /city: is required but missing"
@@ -31,7 +31,7 @@ def test_broken_call_is_dropped_without_retry_budget() -> None:
     assert repairs(book.turn.facts) == "rejected=invalid_arguments;withheld=1"
 
 
-def test_each_retry_requests_budget() -> None:
+def test_each_retry_asks_the_budget_once() -> None:
     decisions: list[bool] = []
 
     def may_retry() -> bool:

@@ -93,7 +93,7 @@ def check_history(messages: Sequence[Message]) -> None:
 
 
 @given(configs, choices, st.data())
-def test_history_is_valid_and_the_client_receives_one_reply(
+def test_a_random_run_has_a_valid_history_and_gives_the_client_one_reply(
     config: RunConfig, choice: ToolUse | NamedTool, data: st.DataObject
 ) -> None:
     player = Player(RunBook.of(config, choice=choice), data)

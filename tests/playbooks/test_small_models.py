@@ -143,7 +143,9 @@ LEAST_PIECE, WHOLE = 1, 100_000
 
 
 @pytest.mark.parametrize("conversation", FAILURE_ROWS)
-def test_failure_ends_with_new_calls_or_text(conversation: Conversation, stream: bool) -> None:
+def test_a_failure_of_a_small_model_ends_with_new_calls_or_text(
+    conversation: Conversation, stream: bool
+) -> None:
     played = run(conversation, stream=stream)
     assert played.calls == conversation.calls
     assert played.text == conversation.text
@@ -163,7 +165,9 @@ def test_failure_ends_with_new_calls_or_text(conversation: Conversation, stream:
 
 @pytest.mark.parametrize("conversation", FAILURE_ROWS)
 @pytest.mark.parametrize("size", [LEAST_PIECE, WHOLE])
-def test_result_does_not_depend_on_the_chunking(conversation: Conversation, size: int) -> None:
+def test_the_calls_and_text_of_a_failure_do_not_depend_on_the_chunking(
+    conversation: Conversation, size: int
+) -> None:
     played = run(conversation, stream=True, size=size)
     assert (played.calls, played.text) == (conversation.calls, conversation.text)
     assert not any(mark in played.text for mark in MARKUP)
@@ -326,7 +330,7 @@ ANSWERS: dict[str, Conversation] = {
     "conversation",
     [pytest.param(row, id=name) for name, row in (CORRECT_REPETITIONS | ANSWERS).items()],
 )
-def test_correct_reply_that_resembles_a_failure_passes_in_one_generation(
+def test_a_correct_reply_that_resembles_a_failure_is_returned_without_a_retry(
     conversation: Conversation, stream: bool
 ) -> None:
     played = run(conversation, stream=stream)
@@ -367,13 +371,15 @@ def test_calls_that_differ_only_in_case_are_one_call(stream: bool) -> None:
     assert played.calls == (("send_mail", MAIL),)
 
 
-def test_turn_without_text_ends_with_the_tool_results(stream: bool) -> None:
+def test_if_the_model_only_repeats_a_call_the_text_lists_its_tool_result(stream: bool) -> None:
     again = write_call("send_mail", MAIL)
     played = run(Conversation(MAIL_REQUEST, (MAIL_RUN,), (again, again, again)), stream=stream)
     assert (played.calls, played.text) == ((), "send_mail returned ok: true.")
 
 
-def test_answer_in_the_client_format_is_not_an_echo(stream: bool) -> None:
+def test_a_json_answer_in_the_response_format_is_not_taken_for_a_copied_result(
+    stream: bool,
+) -> None:
     schema: JsonObject = {
         "type": "object",
         "properties": {"city": STRING, "weather": STRING},
@@ -402,7 +408,7 @@ def test_text_in_result_markup_is_the_answer(stream: bool) -> None:
     assert played.attempts == ("as_asked",)
 
 
-def test_no_message_to_the_model_quotes_markup() -> None:
+def test_no_retry_message_to_the_model_contains_tool_markup() -> None:
     conversation = Conversation(
         PARIS_REQUEST, (PARIS_RUN,), (TAGGED_RESULT, PARIS_CALL, PARIS_ANSWER), PARIS_ANSWER
     )

@@ -66,7 +66,7 @@ def join_arguments(events: list[ReplyEvent], index: int = 0) -> str:
     return text
 
 
-def test_healthy_call_is_streamed_and_closed_after_validation() -> None:
+def test_a_valid_call_is_streamed_but_its_last_bytes_are_sent_after_validation() -> None:
     book = begin_stream()
     book.receive(ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, '{"city"'))
     assert (book.shown, book.turn.state) == ([], TurnState.LISTENING)
@@ -92,7 +92,7 @@ def test_white_space_before_a_call_is_shown_before_it(prose: str) -> None:
     assert not any(isinstance(event, TextDelta) for event in book.shown[index:])
 
 
-def test_white_space_before_a_hidden_call_is_not_shown() -> None:
+def test_white_space_before_a_rejected_call_is_not_sent() -> None:
     book = write_call(begin_stream().receive(TextDelta("\n\n")), "launch_rocket", "{}")
     book.receive(ReplyFinished("tool_calls"))
     assert book.shown == []
@@ -109,7 +109,7 @@ def test_calls_stream_under_every_text_policy(text_policy: TextPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(streams_calls=False), None])
-def test_calls_are_complete_without_streaming_or_if_configured(policy: Policy | None) -> None:
+def test_without_streaming_or_if_configured_a_call_is_one_event(policy: Policy | None) -> None:
     book = begin_stream(policy) if policy else Playbook.of(make_request()).ask()
     write_call(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
     book.expect(ToolCalled(0, ToolCall("id_0", "get_weather", PARIS)), ReplyFinished("tool_calls"))
@@ -123,21 +123,21 @@ def test_calls_stream_unchanged_with_guardrails_off() -> None:
         assert book.shown[-1] == ReplyFinished("tool_calls")
 
 
-def test_coerced_value_is_shown_in_its_final_form() -> None:
+def test_a_coerced_argument_is_streamed_in_its_final_form() -> None:
     book = write_call(begin_stream(), "get_weather", '{"days": "3", "city": "Paris", "unit": "C"}')
     book.receive(ReplyFinished("tool_calls"))
     assert join_arguments(book.shown) == '{"days": 3, "city": "Paris", "unit": "c"}'
     assert outcome(book.turn.facts) is ReplyOutcome.REPAIRED
 
 
-def test_misspelled_tool_name_is_shown_corrected() -> None:
+def test_a_misspelled_tool_name_is_streamed_corrected() -> None:
     book = begin_stream()
     book.receive(ToolCallStarted(0, "x", "functions.get-weather"))
     book.receive(ToolCallArgumentsDelta(0, '{"city": "'))
     book.expect(ToolCallStarted(0, "x", "get_weather"))
 
 
-def test_repair_continues_from_the_shown_prefix() -> None:
+def test_repaired_arguments_continue_the_streamed_prefix() -> None:
     book = write_call(
         begin_stream(), "write", '{"path": "a", "mode": "new", "text": "say "hi" now"}'
     )
@@ -165,14 +165,14 @@ def show_invalid_call(tail: str = '"mode": "old"}') -> Playbook:
     return book.ask()
 
 
-def test_retry_is_prompted_to_begin_with_the_shown_prefix() -> None:
+def test_the_retry_of_a_streamed_call_is_told_to_begin_with_the_streamed_arguments() -> None:
     book = show_invalid_call()
     content = str(book.last_message["content"])
     assert "/mode" in content
     assert 'begin its arguments exactly with {"path": "a.txt", "text": "Hello' in content
 
 
-def test_retry_with_the_shown_members_completes_the_call() -> None:
+def test_a_retry_with_the_streamed_members_completes_the_call() -> None:
     book = show_invalid_call()
     call(book, "write", '{"path": "a.txt", "text": "Hello", "mode": "new"}')
     book.expect(ToolCallArgumentsDelta(0, '", "mode": "new"}'), ReplyFinished("tool_calls"))
@@ -180,7 +180,7 @@ def test_retry_with_the_shown_members_completes_the_call() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_retry_that_diverges_is_rejected_and_the_next_schema_fixes_the_shown_members() -> None:
+def test_after_a_retry_with_other_values_the_next_schema_fixes_the_streamed_members() -> None:
     book = show_invalid_call()
     call(book, "write", '{"path": "b.txt", "text": "Hello", "mode": "new"}')
     book.ask()
@@ -195,7 +195,7 @@ def test_retry_that_diverges_is_rejected_and_the_next_schema_fixes_the_shown_mem
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-def test_shown_call_that_no_attempt_completes_is_an_error(
+def test_a_streamed_call_that_no_attempt_completes_raises_call_broke_off(
     is_strict: bool,
 ) -> None:
     book = show_invalid_call()
@@ -210,7 +210,7 @@ def test_shown_call_that_no_attempt_completes_is_an_error(
     book.end()
 
 
-def test_strict_turn_ends_with_its_usual_error() -> None:
+def test_in_strict_mode_an_invalid_streamed_call_raises_guardrails_exhausted() -> None:
     book = write_call(
         begin_stream(Policy(attempts=1, is_strict=True)), "get_weather", '{"days": 1}'
     )
@@ -219,13 +219,13 @@ def test_strict_turn_ends_with_its_usual_error() -> None:
     assert not isinstance(raised.value, CallBrokeOff)
 
 
-def test_invalid_shown_call_is_an_error_if_no_attempt_is_left() -> None:
+def test_an_invalid_streamed_call_without_retries_raises_call_broke_off() -> None:
     book = write_call(begin_stream(Policy(attempts=1)), "get_weather", '{"days": 1}')
     with pytest.raises(CallBrokeOff):
         book.receive(ReplyFinished("tool_calls"))
 
 
-def test_raw_retry_of_an_unparsable_reply_completes_the_shown_call() -> None:
+def test_the_retry_of_an_unparsable_reply_completes_the_streamed_call() -> None:
     book = write_call(begin_stream(), "get_weather", '{"city": "Par')
     book.shown.clear()
     book.receive(ReplyUnreadable("peg-native"))
@@ -235,7 +235,7 @@ def test_raw_retry_of_an_unparsable_reply_completes_the_shown_call() -> None:
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
-def test_truncated_call_stays_unchanged(reason: str) -> None:
+def test_a_truncated_streamed_call_stays_incomplete(reason: str) -> None:
     book = write_call(begin_stream(), "get_weather", '{"city": "Par')
     book.receive(ReplyFinished(reason))
     assert join_arguments(book.shown) == '{"city": "Par'
@@ -244,7 +244,7 @@ def test_truncated_call_stays_unchanged(reason: str) -> None:
     book.end()
 
 
-def test_truncated_second_call_does_not_finish_as_calls() -> None:
+def test_a_truncated_second_call_ends_with_finish_reason_length() -> None:
     for stop_strings, reason in ((False, "length"), (True, "tool_calls")):
         book = write_call(begin_stream(stop_strings=stop_strings), "get_weather", PARIS)
         write_call(book, "get_weather", '{"city": "Ro', 1).receive(ReplyFinished(reason))
@@ -253,26 +253,26 @@ def test_truncated_second_call_does_not_finish_as_calls() -> None:
         assert book.shown[-1] == ReplyFinished("length")
 
 
-def test_complete_call_of_a_truncated_reply_is_closed() -> None:
+def test_a_complete_call_of_a_truncated_reply_finishes_with_tool_calls() -> None:
     book = write_call(begin_stream(), "get_weather", PARIS)
     book.receive(ReplyFinished("length"))
     assert join_arguments(book.shown) == PARIS
     assert book.shown[-1] == ReplyFinished("tool_calls")
 
 
-def test_endless_reply_is_cut_off_within_its_call() -> None:
+def test_a_reply_cut_off_within_a_call_ends_with_finish_reason_length() -> None:
     book = write_call(begin_stream(), "get_weather", '{"city": "Par')
     book.shown.clear()
     book.shown += book.turn.cut_off()
     book.expect(ReplyFinished("length"))
 
 
-def test_backend_failure_within_a_shown_call_has_no_fallback() -> None:
+def test_after_a_backend_failure_within_a_streamed_call_nothing_can_be_returned() -> None:
     book = write_call(begin_stream(), "get_weather", '{"city": "Par')
     assert book.turn.abandon() == ()
 
 
-def test_backend_failure_while_completing_a_call_is_an_error() -> None:
+def test_after_a_backend_failure_in_the_retry_of_a_streamed_call_nothing_can_be_returned() -> None:
     book = show_invalid_call()
     assert book.turn.abandon() == ()
 
@@ -286,7 +286,7 @@ def show_valid_and_invalid_call() -> Playbook:
     return book.ask()
 
 
-def test_bad_call_does_not_affect_an_earlier_good_call() -> None:
+def test_after_a_valid_and_an_invalid_call_only_the_invalid_call_is_retried() -> None:
     book = show_valid_and_invalid_call()
     assert book.upstream_request is not None
     results = [message.text for message in book.upstream_request.messages if message.role == "tool"]
@@ -297,27 +297,27 @@ def test_bad_call_does_not_affect_an_earlier_good_call() -> None:
     book.expect(ReplyFinished("tool_calls"))
 
 
-def test_repeated_good_call_is_not_sent_again() -> None:
+def test_a_retry_that_repeats_the_valid_call_does_not_send_it_again() -> None:
     book = show_valid_and_invalid_call()
     write_call(book, "get_weather", PARIS)
     write_call(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
     book.expect(ToolCalled(1, ToolCall("id_1", "get_time", "{}")), ReplyFinished("tool_calls"))
 
 
-def test_retry_with_only_text_keeps_the_good_call() -> None:
+def test_a_retry_with_only_text_keeps_the_valid_call() -> None:
     book = show_valid_and_invalid_call()
     write(book, "That is all.")
     book.expect(TextDelta("That is all."), ReplyFinished("tool_calls"))
 
 
-def test_failed_retry_keeps_the_good_call() -> None:
+def test_if_the_retry_fails_the_valid_call_is_kept() -> None:
     book = show_valid_and_invalid_call()
     book.shown += book.turn.abandon()
     book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
-def test_good_call_is_kept_when_the_ladder_ends() -> None:
+def test_after_the_last_attempt_the_valid_call_is_kept() -> None:
     book = show_valid_and_invalid_call()
     for last in (False, True):
         call(book, "launch_rocket", "{}")
@@ -328,7 +328,7 @@ def test_good_call_is_kept_when_the_ladder_ends() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_call_of_an_unknown_tool_is_not_shown() -> None:
+def test_a_call_of_an_unknown_tool_is_not_streamed() -> None:
     book = write_call(begin_stream(), "launch_rocket", "{}")
     book.receive(ReplyFinished("tool_calls"))
     assert book.shown == []
@@ -338,7 +338,7 @@ def test_call_of_an_unknown_tool_is_not_shown() -> None:
     assert join_arguments(book.shown) == PARIS
 
 
-def test_text_after_a_call_follows_when_the_call_is_closed() -> None:
+def test_text_after_a_streamed_call_is_sent_after_the_end_of_the_call() -> None:
     book = write_call(begin_stream(), "get_weather", PARIS)
     book.receive(TextDelta("Let me see."), ReplyFinished("tool_calls"))
     assert book.shown[-3:-1] == [ToolCallArgumentsDelta(0, '"}'), TextDelta("Let me see.")]
@@ -361,7 +361,7 @@ def test_call_in_text_precedes_a_later_structured_call() -> None:
     assert calls == ["get_time", "get_weather"]
 
 
-def test_call_of_a_detected_loop_is_not_shown() -> None:
+def test_a_call_that_repeats_a_loop_is_not_streamed() -> None:
     ran = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
     request = replace(make_request(user_message("Hi"), *ran, *ran, *ran), stream=True)
     book = write_call(Playbook.of(request).ask(), "get_time", "{}")

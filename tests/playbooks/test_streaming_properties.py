@@ -159,7 +159,7 @@ POLICIES = st.builds(Policy, text_policy=st.sampled_from(TextPolicy), attempts=s
 
 
 @given(st.lists(replies(), min_size=3, max_size=3), POLICIES, st.booleans())
-def test_only_valid_calls_finish_with_tool_calls(
+def test_random_replies_finish_with_tool_calls_only_if_all_streamed_calls_are_valid(
     answers: list[tuple[list[Written], list[ReplyEvent]]], policy: Policy, parallel: bool
 ) -> None:
     request = make_request(tools=TOOLS, stream=True, parallel=parallel)
@@ -182,7 +182,7 @@ def test_only_valid_calls_finish_with_tool_calls(
 
 
 @given(replies())
-def test_healthy_reply_is_unchanged_byte_for_byte(
+def test_a_random_reply_of_valid_calls_is_unchanged_byte_for_byte(
     reply: tuple[list[Written], list[ReplyEvent]],
 ) -> None:
     items, events = reply
@@ -203,7 +203,7 @@ def test_healthy_reply_is_unchanged_byte_for_byte(
 
 
 @given(replies(), st.integers(0, 400))
-def test_reply_truncated_at_any_byte_never_finishes_with_tool_calls(
+def test_a_reply_truncated_at_any_event_never_finishes_with_tool_calls(
     reply: tuple[list[Written], list[ReplyEvent]], cut: int
 ) -> None:
     _, events = reply

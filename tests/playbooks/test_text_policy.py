@@ -77,7 +77,7 @@ def test_prompt_with_described_tools_also_describes_respond(
 
 
 @pytest.mark.parametrize("policy", [Policy(), PROMPTED, ACCEPT])
-def test_answer_is_streamed_and_takes_one_generation(policy: Policy) -> None:
+def test_a_text_answer_is_streamed_and_takes_one_generation(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
     book.receive(TextDelta("It is ")).expect(TextDelta("It is"))
     book.receive(TextDelta("sunny.")).expect(TextDelta(" sunny."))
@@ -89,14 +89,14 @@ def test_answer_is_streamed_and_takes_one_generation(policy: Policy) -> None:
     assert attempts(book.turn.facts) == 1
 
 
-def test_announcement_is_an_answer_under_policy_accept() -> None:
+def test_under_policy_accept_an_announced_call_without_the_call_is_the_answer() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     write(book, ANNOUNCED)
     assert shown_text(book) == ANNOUNCED
     assert book.shown[-1] == ReplyFinished("stop")
 
 
-def test_announced_call_is_requested_and_appended() -> None:
+def test_a_reply_that_only_announces_a_call_is_followed_by_a_nudge_to_make_it() -> None:
     book = announce_call()
     assert book.upstream_request is not None
     reply, nudge_message = book.upstream_request.messages[-2:]
@@ -128,7 +128,7 @@ def test_text_before_the_call_of_the_second_reply_is_kept() -> None:
 
 
 @pytest.mark.parametrize("repeated", [ANNOUNCED, "I'll really check it now.", "", "the weather in"])
-def test_announced_call_is_requested_only_once(repeated: str) -> None:
+def test_a_second_reply_without_the_announced_call_ends_the_turn(repeated: str) -> None:
     book = announce_call()
     write(book, repeated)
     book.expect(ReplyFinished("stop"))
@@ -148,7 +148,7 @@ def test_two_announcements_or_two_empty_replies_are_reported_as_exhausted() -> N
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_answer_is_confirmed_by_an_empty_respond_message() -> None:
+def test_an_empty_respond_message_after_the_nudge_ends_the_turn() -> None:
     book = announce_call(PROMPTED)
     assert "call respond with an empty message" in nudge(book)
     call(book, "respond", '{"message": ""}')
@@ -157,7 +157,7 @@ def test_answer_is_confirmed_by_an_empty_respond_message() -> None:
 
 
 @pytest.mark.parametrize("word", ["DONE", "Done.", "**DONE**"])
-def test_answer_is_confirmed_by_done_without_the_respond_tool(word: str) -> None:
+def test_without_the_respond_tool_done_after_the_nudge_ends_the_turn(word: str) -> None:
     book = announce_call()
     assert "write DONE" in nudge(book)
     write(book, word)
@@ -165,7 +165,7 @@ def test_answer_is_confirmed_by_done_without_the_respond_tool(word: str) -> None
     book.end()
 
 
-def test_respond_message_with_new_text_is_added() -> None:
+def test_the_text_of_a_respond_message_after_the_nudge_is_appended() -> None:
     book = announce_call(PROMPTED)
     call(book, "respond", '{"message": "No need, it is sunny."}')
     book.expect(TextDelta("\n\nNo need, it is sunny."), ReplyFinished("stop"))
@@ -197,7 +197,7 @@ def reject_call(name: str, arguments: str, policy: Policy | None = None) -> Play
         *((NO_TOOL, reply) for reply in ("DONE", ANNOUNCED, "")),
     ],
 )
-def test_prose_after_a_rejected_call_does_not_skip_the_constrained_attempt(
+def test_prose_after_a_rejected_call_is_followed_by_a_constrained_attempt(
     wrong: tuple[str, str], reply: str
 ) -> None:
     book = write(reject_call(*wrong), reply)
@@ -241,7 +241,7 @@ def test_constrained_attempt_allows_any_tool_after_unknown_names() -> None:
     assert all(name in str(book.schema()) for name in ("get_weather", "get_time", "respond"))
 
 
-def test_prose_after_unknown_tool_names_is_an_answer() -> None:
+def test_prose_after_a_call_of_an_unknown_tool_is_the_answer() -> None:
     book = write(reject_call(*NO_TOOL), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     assert book.shown[-1] == ReplyFinished("stop")
@@ -250,14 +250,14 @@ def test_prose_after_unknown_tool_names_is_an_answer() -> None:
     assert attempts(book.turn.facts) == 2
 
 
-def test_question_to_the_user_after_a_rejected_call_is_an_answer() -> None:
+def test_a_question_to_the_user_after_a_rejected_call_is_the_answer() -> None:
     book = write(reject_call(*NO_CITY), "For **which city?**")
     assert book.shown[-1] == ReplyFinished("stop")
     assert attempts(book.turn.facts) == 2
 
 
 @pytest.mark.parametrize("policy", [ACCEPT, UNCONSTRAINED])
-def test_prose_after_a_rejected_call_is_kept_without_retries(policy: Policy) -> None:
+def test_without_further_retries_prose_after_a_rejected_call_is_returned(policy: Policy) -> None:
     book = write(reject_call(*NO_CITY, policy), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     assert book.shown[-1] == ReplyFinished("stop")
@@ -265,7 +265,7 @@ def test_prose_after_a_rejected_call_is_kept_without_retries(policy: Policy) -> 
     book.end()
 
 
-def test_announcement_is_kept_without_retry_budget() -> None:
+def test_with_one_attempt_an_announced_call_without_the_call_is_returned() -> None:
     book = Playbook.of(make_request(), Policy(attempts=1, is_strict=True)).ask()
     write(book, ANNOUNCED)
     assert book.shown[-1] == ReplyFinished("stop")
@@ -324,7 +324,7 @@ def test_empty_reply_is_retried(policy: Policy) -> None:
     assert "empty" in nudge(book)
 
 
-def test_empty_reply_is_an_answer_under_policy_accept() -> None:
+def test_under_policy_accept_an_empty_reply_is_the_answer() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
@@ -352,7 +352,7 @@ def test_nudge_for_a_required_call_does_not_offer_to_write_done() -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(), ACCEPT, RESPOND])
-def test_prose_before_a_required_step_is_held(policy: Policy) -> None:
+def test_prose_before_a_required_step_is_not_sent_and_the_step_is_demanded(policy: Policy) -> None:
     for rules in (STEPS, Workflow(("get_time",))):
         book = Playbook.of(replace(make_request(), workflow=rules), policy).ask()
         write(book, ANSWER)
@@ -365,7 +365,7 @@ def test_prose_before_a_required_step_is_held(policy: Policy) -> None:
         assert RejectedReply("step_missing") in book.turn.facts
 
 
-def test_respond_message_before_a_required_step_is_held() -> None:
+def test_a_respond_message_before_a_required_step_is_not_sent() -> None:
     book = Playbook.of(replace(make_request(), workflow=STEPS), RESPOND).ask()
     call(book, "respond", '{"message": "Done."}')
     book.ask()
@@ -397,7 +397,7 @@ def test_after_the_steps_prose_is_an_answer() -> None:
     book.end()
 
 
-def test_reasoning_of_two_attempts_is_separated() -> None:
+def test_the_reasoning_of_two_attempts_is_separated_by_a_blank_line() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(ReasoningDelta("One.")).expect(ReasoningDelta("One."))
     write(book, ANNOUNCED)
@@ -410,7 +410,7 @@ def begin_stream(request: Request, policy: Policy | None = None) -> Playbook:
     return Playbook.of(replace(request, stream=True), policy).ask()
 
 
-def test_text_before_a_call_is_streamed_first() -> None:
+def test_text_before_a_call_is_sent_before_the_call() -> None:
     for policy in (Policy(), RESPOND, ACCEPT, REQUIRE):
         book = begin_stream(make_request(), policy)
         book.receive(TextDelta("Let me see."), ToolCallStarted(0, "x", "get_weather"))

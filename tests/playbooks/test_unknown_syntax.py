@@ -27,7 +27,7 @@ def send_retry(text: str = HARMONY_CALL, policy: Policy | None = None) -> Playbo
 
 
 @pytest.mark.parametrize("text", HELD)
-def test_unknown_syntax_is_hidden_and_retried(text: str) -> None:
+def test_a_call_in_an_unknown_syntax_is_not_sent_and_retried_with_a_nudge(text: str) -> None:
     book = send_retry(text)
     assert book.upstream_request is not None
     *before, nudge = book.upstream_request.messages
@@ -43,7 +43,7 @@ def test_unknown_syntax_is_hidden_and_retried(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", SEEN)
-def test_unknown_syntax_after_prose_is_shown_and_retried(text: str) -> None:
+def test_a_call_in_an_unknown_syntax_after_prose_is_sent_as_text_and_retried(text: str) -> None:
     book = Playbook.of(make_request(tools=TOOLS)).ask()
     write(book, text)
     book.shown.clear()
@@ -65,7 +65,7 @@ def test_answer_to_the_nudge_is_streamed() -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(), WITH_RESPOND])
-def test_held_text_is_shown_after_the_model_confirms_it_as_the_answer(policy: Policy) -> None:
+def test_if_the_model_confirms_that_it_answered_the_held_back_text_is_sent(policy: Policy) -> None:
     book = send_retry(policy=policy)
     if policy is not WITH_RESPOND:
         book.receive(TextDelta("DO"), TextDelta("NE"), TextDelta("."), ReplyFinished("stop"))
@@ -75,7 +75,7 @@ def test_held_text_is_shown_after_the_model_confirms_it_as_the_answer(policy: Po
     book.end()
 
 
-def test_answer_that_begins_with_done_is_shown_completely() -> None:
+def test_an_answer_after_the_nudge_that_begins_with_done_is_sent_completely() -> None:
     book = send_retry()
     book.receive(TextDelta("Done"))
     book.receive(TextDelta(" already.")).expect(TextDelta("Done"), TextDelta(" already."))
@@ -95,7 +95,7 @@ def test_unknown_syntax_is_retried_only_once(again: str) -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_invalid_call_after_unknown_syntax_is_retried_with_a_constraint() -> None:
+def test_an_invalid_call_after_an_unknown_syntax_is_retried_with_a_constraint() -> None:
     book = send_retry()
     call(book, "get_weather", "{}")
     book.ask()
@@ -105,14 +105,14 @@ def test_invalid_call_after_unknown_syntax_is_retried_with_a_constraint() -> Non
 @pytest.mark.parametrize(
     "policy", [Policy(attempts=1), Policy(text_policy=TextPolicy.ACCEPT), Policy(mode=Mode.OFF)]
 )
-def test_unknown_syntax_is_an_answer_without_retries(policy: Policy) -> None:
+def test_without_retries_a_call_in_an_unknown_syntax_is_returned_as_text(policy: Policy) -> None:
     book = Playbook.of(make_request(), policy).ask()
     write(book, HARMONY_CALL)
     assert shown_text(book) == HARMONY_CALL
     assert book.shown[-1] == ReplyFinished("stop")
 
 
-def test_unknown_syntax_is_reported_in_observe_mode() -> None:
+def test_in_observe_mode_an_unknown_syntax_is_returned_and_reported() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
     book.receive(TextDelta(HARMONY_CALL)).expect(TextDelta(HARMONY_CALL))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
@@ -123,14 +123,16 @@ def test_unknown_syntax_is_reported_in_observe_mode() -> None:
     ("reason", "user_text"),
     [("length", "How is the weather?"), ("stop", f"Repeat: {HARMONY_CALL}")],
 )
-def test_truncated_or_copied_unknown_syntax_is_an_answer(reason: str, user_text: str) -> None:
+def test_an_unknown_syntax_that_is_truncated_or_copied_from_the_user_is_returned_as_text(
+    reason: str, user_text: str
+) -> None:
     book = Playbook.of(make_request(user_message(user_text))).ask()
     write(book, HARMONY_CALL, reason)
     assert shown_text(book) == HARMONY_CALL
     assert book.shown[-1] == ReplyFinished(reason)
 
 
-def test_quoted_unknown_syntax_is_an_answer() -> None:
+def test_an_unknown_syntax_quoted_from_the_user_is_returned_as_text() -> None:
     shown = f'<tools>{{"name": "get_weather", "arguments": {PARIS}}}</tools>'
     book = Playbook.of(make_request(user_message(f"Say: {shown}"), tools=TOOLS)).ask()
     write(book, shown)

@@ -19,7 +19,7 @@ _WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 @pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda conversation: conversation.id)
-def test_the_user_gets_words_or_a_new_call(
+def test_after_tool_results_the_user_gets_text_or_a_new_call(
     temper: LiveTemper, model: RealModel, conversation: Conversation, stream: bool
 ) -> None:
     if not model.calls_tools:

@@ -65,13 +65,13 @@ def test_serve_starts_a_model_file_and_answers(model: RealModel) -> None:
         assert choice["finish_reason"] == "tool_calls"
 
 
-def test_doctor_examines_the_server(server: RunningServer) -> None:
+def test_doctor_exits_with_0_for_a_running_server(server: RunningServer) -> None:
     done = run("doctor", "--backend-url", server.base_url, TEMPER_BACKEND__API_KEY=server.api_key)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_eval_measures_a_task_of_the_user(model: RealModel, tmp_path: Path) -> None:
+def test_eval_measures_a_scenario_file_of_the_user(model: RealModel, tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "oslo.toml").write_text(TASK, encoding="utf-8")
     records = tmp_path / "records"
@@ -85,7 +85,7 @@ def test_eval_measures_a_task_of_the_user(model: RealModel, tmp_path: Path) -> N
     assert "temper" in done.stdout
 
 
-def test_tune_takes_a_model_file(model: RealModel, tmp_path: Path) -> None:
+def test_tune_of_a_model_file_prints_its_decisions(model: RealModel, tmp_path: Path) -> None:
     done = run(
         *("tune", "--model", str(model.path), "--minutes", "2"), XDG_CACHE_HOME=str(tmp_path)
     )
@@ -95,7 +95,7 @@ def test_tune_takes_a_model_file(model: RealModel, tmp_path: Path) -> None:
         tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def test_tune_of_a_running_server_ends_with_verdicts(
+def test_tune_of_a_running_server_prints_its_decisions(
     model: RealModel, server: RunningServer, tmp_path: Path
 ) -> None:
     done = run(

@@ -45,7 +45,7 @@ NAMED: JsonValue = {"type": "function", "function": {"name": "get_time"}}
         ),
     ],
 )
-def test_a_demanded_call_is_valid(
+def test_a_required_call_satisfies_its_schema(
     temper: LiveTemper,
     user: str,
     tools: list[JsonValue],

@@ -27,7 +27,9 @@ def conversation(user: str) -> list[JsonValue]:
         "Tell me the weather in Rome and in Lima.",
     ],
 )
-def test_a_stream_equals_the_whole_answer(temper: LiveTemper, user: str) -> None:
+def test_the_text_of_a_stream_equals_that_of_a_response_that_is_not_streamed(
+    temper: LiveTemper, user: str
+) -> None:
     messages = conversation(user)
     # a cached prompt is computed in other batches than a new one, so it may round differently
     temper.ask(messages, max_tokens=1)
@@ -64,7 +66,7 @@ def test_disconnect_stops_the_generation(temper: LiveTemper, engine: httpx.Clien
     assert slot["n_prompt_tokens"] < ENDLESS
 
 
-def test_agent_loop_processes_only_new_tokens(temper: LiveTemper) -> None:
+def test_in_an_agent_loop_the_engine_reads_only_new_tokens(temper: LiveTemper) -> None:
     messages = conversation("Compare the weather in Rome, Lima and Oslo.")
     shared = 0
     for number, city in enumerate(("Rome", "Lima", "Oslo")):

@@ -36,7 +36,7 @@ KNOWN = {"GITHUB_SERVER_URL": "https://forge.example", "GITHUB_REPOSITORY": "som
 
 
 @pytest.mark.parametrize("known", [KNOWN, dict.fromkeys(KNOWN, "")], ids=["known", "unknown"])
-def test_description_has_no_relative_links(
+def test_the_description_of_the_package_has_no_relative_links(
     known: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("hatchling", reason=MISSING.format("hatchling"))
@@ -53,7 +53,7 @@ def test_description_has_no_relative_links(
     assert "not on PyPI" not in text
 
 
-def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_contains_exactly_the_files_of_the_packages(wheel: Path) -> None:
     tracked = run("git", "ls-files", "-co", "--exclude-standard", *PACKAGES, "config").split()
     with zipfile.ZipFile(wheel) as archive:
         held = [name for name in archive.namelist() if ".dist-info/" not in name]
@@ -63,7 +63,7 @@ def test_the_wheel_holds_every_file_of_the_packages_and_nothing_else(wheel: Path
     assert not [name for name in held if "/tests/" in name]
 
 
-def test_the_sdist_can_be_tested_and_says_its_commit(build_archives: Build) -> None:
+def test_the_sdist_contains_the_tests_and_the_commit(build_archives: Build) -> None:
     (sdist,) = build_archives("first").glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}

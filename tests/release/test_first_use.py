@@ -65,7 +65,7 @@ def test_version_names_commit_python_and_engine(installed: Installed) -> None:
     assert re.fullmatch(rf"temper {version} \({commit}, {python}, {engine}\)\n", output)
 
 
-def test_demonstration_runs(installed: Installed) -> None:
+def test_temper_demo_prints_its_result_in_80_columns(installed: Installed) -> None:
     shown = ask(installed, "demo", "--once", COLUMNS="80")
     assert "0 of 6 without Temper, 6 of 6 with Temper" in shown.stdout, shown.stderr
     assert max(map(len, shown.stdout.splitlines())) <= 80
@@ -87,12 +87,12 @@ def called(client: httpx.Client, prompt: str, model: str = "default") -> str:
     return str(call["function"]["name"])
 
 
-def test_a_model_is_served_with_calls(served: httpx.Client) -> None:
+def test_a_served_model_returns_a_call(served: httpx.Client) -> None:
     assert called(served, "What is the weather in Oslo?") == "get_weather"
 
 
 @pytest.mark.parametrize("names_it", [True, False], ids=["named", "discovered"])
-def test_an_ollama_is_served_with_calls(installed: Installed, *, names_it: bool) -> None:
+def test_a_served_ollama_returns_a_call(installed: Installed, *, names_it: bool) -> None:
     ollama = RightOllama()
     with listening_in_thread(ollama.app) as url:
         wanted = ("--ollama", TAGGED) if names_it else ("--look-at", url)
@@ -101,7 +101,7 @@ def test_an_ollama_is_served_with_calls(installed: Installed, *, names_it: bool)
     assert ollama.generations == 1
 
 
-def test_dashboard_is_served(served: httpx.Client) -> None:
+def test_the_dashboard_and_its_assets_are_served(served: httpx.Client) -> None:
     page = served.get("/ui")
     assert page.status_code == 200
     sources = re.findall(r'(?:src|href)="(?!data:|#)([^"]+)"', page.text)
@@ -110,7 +110,7 @@ def test_dashboard_is_served(served: httpx.Client) -> None:
         assert served.get(str(page.url.join(source))).status_code == 200, source
 
 
-def test_the_doctor_finds_nothing_to_fail(installed: Installed, served: httpx.Client) -> None:
+def test_temper_doctor_reports_no_failure(installed: Installed, served: httpx.Client) -> None:
     bundle = installed.folder / "report.zip"
     result = ask(
         installed, "doctor", "--backend-url", str(served.base_url), "--bundle", str(bundle)
@@ -120,7 +120,7 @@ def test_the_doctor_finds_nothing_to_fail(installed: Installed, served: httpx.Cl
     assert bundle.exists()
 
 
-def test_the_evaluation_runs(installed: Installed) -> None:
+def test_temper_eval_measures_six_right_runs(installed: Installed) -> None:
     output = ask(installed, "eval", "--suite", "quick", "--family", "single", "--pace", "0")
     assert output.returncode == 0, output.stderr
     assert "6 runs, 6 right" in output.stderr
@@ -128,7 +128,9 @@ def test_the_evaluation_runs(installed: Installed) -> None:
 
 
 @pytest.mark.parametrize("installed", ["wheel"], indirect=True)  # a frozen program is not a library
-def test_the_first_example_of_the_library_runs(installed: Installed, served: httpx.Client) -> None:
+def test_the_first_example_of_the_library_guide_runs(
+    installed: Installed, served: httpx.Client
+) -> None:
     tools, agent = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)[:2]
     program = tools + agent.replace("http://127.0.0.1:8080", str(served.base_url).rstrip("/"))
     ran = subprocess.run(

@@ -111,7 +111,9 @@ def release(tmp_path: Path) -> Iterator[Release]:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_it_downloads_verifies_and_installs_the_program(release: Release, shell: str) -> None:
+def test_the_script_downloads_and_verifies_and_installs_the_program(
+    release: Release, shell: str
+) -> None:
     release.offer(NAME)
     ran = release.install("--from", release.url, shell=shell)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -125,7 +127,7 @@ def test_it_downloads_verifies_and_installs_the_program(release: Release, shell:
     assert [path.name for path in target.parent.iterdir()] == ["temper"]
 
 
-def test_it_installs_to_a_prefix_with_wget_and_replaces_an_older_program(release: Release) -> None:
+def test_with_wget_and_a_prefix_the_script_replaces_an_older_program(release: Release) -> None:
     (release.tools / "curl").unlink()
     release.link("wget")
     if not (release.tools / "wget").exists():

@@ -10,7 +10,7 @@ from tests.release.conftest import REPOSITORY
 DOCS = REPOSITORY / "docs"
 
 
-def test_a_page_has_a_copy_in_markdown_beside_its_html(tmp_path: Path) -> None:
+def test_each_html_page_of_the_site_has_a_markdown_copy(tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("hooks", DOCS / "hooks.py")
     assert spec is not None
     assert spec.loader is not None

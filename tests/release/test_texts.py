@@ -20,7 +20,7 @@ SCHEMAS = {
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_file_matches_its_schema(schema: str) -> None:
+def test_workflow_and_issue_files_match_their_schemas(schema: str) -> None:
     pytest.importorskip("check_jsonschema", reason=MISSING.format("check-jsonschema"))
     files = SCHEMAS[schema]
     assert files
@@ -34,7 +34,9 @@ def test_zizmor_finds_nothing_in_the_workflows() -> None:
     run(program, "--offline", "--no-progress", GITHUB)
 
 
-def test_the_bill_of_materials_names_what_is_installed(environment: Path, tmp_path: Path) -> None:
+def test_the_bill_of_materials_lists_the_installed_packages(
+    environment: Path, tmp_path: Path
+) -> None:
     pytest.importorskip("cyclonedx_py", reason=MISSING.format("cyclonedx-bom"))
     bill = tmp_path / "sbom.json"
     project = ("--pyproject", REPOSITORY / "pyproject.toml", "--output-reproducible", "--validate")
@@ -55,7 +57,7 @@ def test_licenses_of_dependencies_allow_redistribution(environment: Path) -> Non
     assert [row for row in rows if "UNKNOWN" in row or "Affero" in row] == []
 
 
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+def test_systemd_analyze_accepts_the_shipped_service_file(tmp_path: Path) -> None:
     unit = (REPOSITORY / "deploy/systemd/temper.service").read_text(encoding="utf-8")
     program = tmp_path / "temper"
     program.write_text("#!/bin/sh\n", encoding="utf-8")

@@ -1,5 +1,5 @@
 from tests.scaling.cluster import Ports
 
 
-def test_a_port_without_a_listener_is_not_open() -> None:
+def test_without_a_cluster_no_port_is_reported_open() -> None:
     assert Ports().left_open() == []

@@ -30,7 +30,7 @@ TOOLS: list[ChatCompletionFunctionToolParam] = [
 MEGABYTE = 2**20
 
 
-def test_sdk_works_through_ray_serve(served: Served) -> None:
+def test_the_openai_sdk_gets_text_streamed_or_not_through_ray_serve(served: Served) -> None:
     with openai.OpenAI(base_url=f"{served.client.base_url}/v1", api_key=served.cluster.key) as sdk:
         whole = sdk.chat.completions.create(
             model="m", messages=[{"role": "user", "content": "Hi"}], tools=TOOLS
@@ -43,7 +43,7 @@ def test_sdk_works_through_ray_serve(served: Served) -> None:
         assert text == "word word word "
 
 
-def test_request_id_travels_to_the_engine_and_back(served: Served) -> None:
+def test_a_request_id_is_sent_to_the_engine_and_returned_to_the_client(served: Served) -> None:
     answer = served.ask(**{"x-request-id": "one-id", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"})
     assert answer.headers.get_list("x-request-id") == ["one-id"]
     assert served.engine.received_headers[-1]["x-request-id"] == "one-id"
@@ -88,7 +88,9 @@ def test_disconnect_ends_the_stream_of_the_engine(served: Served) -> None:
 
 
 @pytest.mark.parametrize("packets", [1, 2])
-def test_disconnect_before_the_first_byte_is_noticed(served: Served, packets: int) -> None:
+def test_a_disconnect_before_the_first_byte_cancels_the_generation(
+    served: Served, packets: int
+) -> None:
     """HAProxy notices at the latest when it cannot deliver the second keep-alive comment."""
     raw = json.dumps(body_of("[[silence]]", stream=True)).encode()
     head = (
@@ -106,7 +108,7 @@ def test_disconnect_before_the_first_byte_is_noticed(served: Served, packets: in
     assert served.engine.left.acquire(timeout=TIMEOUT_SECONDS)
 
 
-def test_full_queue_is_reported_by_temper(served: Served) -> None:
+def test_requests_to_a_full_queue_get_429_from_temper(served: Served) -> None:
     same = {"x-session-id": "line"}
     futures = [served.pool.submit(served.ask, "[[tokens=1;ms=1500]]", **same) for _ in range(50)]
     answers = [future.result() for future in futures]
@@ -116,7 +118,9 @@ def test_full_queue_is_reported_by_temper(served: Served) -> None:
     assert "retry-after" in refused.headers
 
 
-def test_conversations_stay_on_a_replica(served: Served) -> None:
+def test_each_session_stays_on_one_replica_and_sessions_are_spread_over_both(
+    served: Served,
+) -> None:
     names = [f"session-{number}" for number in range(12)]
     homes = {name: homes_of(served, name, turns=3) for name in names}
     assert {len(replicas) for replicas in homes.values()} == {1}
@@ -131,7 +135,7 @@ def homes_of(served: Served, session: str, *, turns: int) -> set[str]:
     return {served.replica_of(session_id) for session_id in ids}
 
 
-def test_every_replica_has_separate_metrics(served: Served) -> None:
+def test_the_metrics_of_each_replica_count_its_own_requests(served: Served) -> None:
     before = counted(served)
     assert len(before) == 2
     for number in range(20):
@@ -292,7 +296,7 @@ def test_a_killed_replica_loses_its_own_requests_and_is_replaced(
     assert len(answered) > 20
 
 
-def test_replicas_are_replaced_for_a_new_configuration_without_failures(
+def test_deploying_a_new_configuration_replaces_all_replicas_and_fails_no_request(
     served: Served, load: Load
 ) -> None:
     before = served.cluster.replicas()
@@ -306,7 +310,7 @@ def test_replicas_are_replaced_for_a_new_configuration_without_failures(
     assert served.ask("x" * 200_000).status_code == 413
 
 
-def test_the_number_of_replicas_is_reduced_without_failures(served: Served, load: Load) -> None:
+def test_reducing_the_number_of_replicas_fails_no_request(served: Served, load: Load) -> None:
     served.cluster.deploy({**served.arguments, "revision": "2", "replicas": 1})
     assert len(served.cluster.replicas()) == 1
     whole, answered = load.ended()
@@ -314,7 +318,7 @@ def test_the_number_of_replicas_is_reduced_without_failures(served: Served, load
     assert failures_in_a_switch(served, answered) == []
 
 
-def test_invalid_application_is_one_sentence_before_any_start() -> None:
+def test_an_invalid_argument_of_the_ray_application_is_a_one_line_error_before_the_start() -> None:
     code = "from proxy.scaling.serve import app; app({'replica': 2})"
     ended = subprocess.run(
         [sys.executable, "-c", code],

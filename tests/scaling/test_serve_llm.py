@@ -173,7 +173,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
                 yield running
 
 
-def test_tools_are_called_as_their_schemas_say(served: Served, *, stream: bool) -> None:
+def test_calls_of_vllm_replicas_satisfy_their_schemas(served: Served, *, stream: bool) -> None:
     for user_message, name in USER_MESSAGES[::4]:
         answer = served.temper.ask(user_message, TOOLS, stream=stream)
         assert through_temper(answer).is_one_of(TOOLS, name), answer.body
@@ -191,7 +191,7 @@ def test_the_window_of_the_engines_is_listed_and_enforced(served: Served) -> Non
     assert answer.error["code"] == "context_length_exceeded"
 
 
-def test_an_engine_stops_when_the_client_disconnects(served: Served) -> None:
+def test_a_client_disconnect_stops_the_generation_of_vllm(served: Served) -> None:
     before = served.work_until_rest()
     whole = Stream(served.client, 0)
     whole.run()

@@ -87,7 +87,7 @@ def object_of(value: object) -> dict[str, object]:
     return value
 
 
-def test_the_file_of_the_pool_is_deployed_and_shows_no_secret(served: Served) -> None:
+def test_deploying_the_shipped_pool_file_succeeds_and_shows_no_secret(served: Served) -> None:
     cluster = served.cluster
     if cluster.ingress == "haproxy":
         pytest.skip("the same programs and files as before the other proxy")

@@ -56,7 +56,7 @@ def ask(cluster: Cluster, session: str) -> httpx.Response:
     )
 
 
-def test_engine_dies_with_its_replica_and_both_are_replaced(
+def test_killing_a_replica_ends_its_llama_server_and_both_are_replaced(
     units: tuple[Cluster, JsonObject],
 ) -> None:
     cluster, _ = units

@@ -34,7 +34,9 @@ def mortal(backend: str, store: str) -> Iterator[tuple[str, subprocess.Popen[byt
             process.kill()
 
 
-async def test_other_replica_takes_over_from_a_killed_owner(store: StoreServer) -> None:
+async def test_if_the_replica_that_generates_is_killed_another_replica_answers_the_same_key(
+    store: StoreServer,
+) -> None:
     backend = ScriptedBackend(Script((sse.START, Ending.NEVER)), sse.says(SAID))
     async with listening(backend) as upstream, replica(upstream.url, store.url) as other:
         with mortal(upstream.url, store.url) as (url, process):

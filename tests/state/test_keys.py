@@ -19,7 +19,7 @@ def gated() -> tuple[asyncio.Event, Script]:
     return gate, Script((whole[:40], gate, whole[40:]))
 
 
-async def test_concurrent_requests_of_one_key_cost_one_generation(
+async def test_concurrent_requests_with_one_idempotency_key_on_two_replicas_cost_one_generation(
     any_store: StoreServer, *, stream: bool
 ) -> None:
     gate, script = gated()
@@ -39,7 +39,7 @@ async def test_concurrent_requests_of_one_key_cost_one_generation(
         assert all("x-temper-state" not in answer.headers for answer in answers)
 
 
-async def test_stored_response_is_available_to_the_other_replica(
+async def test_the_other_replica_replays_the_stored_response_of_an_idempotency_key(
     any_store: StoreServer, *, stream: bool
 ) -> None:
     async with replicas(any_store.url, sse.says(SAID)) as (backend, replica_a, replica_b):
@@ -52,7 +52,7 @@ async def test_stored_response_is_available_to_the_other_replica(
         assert len(backend.upstream_requests) == 1
 
 
-async def test_store_may_be_a_unix_socket(tmp_path: Path) -> None:
+async def test_the_url_of_the_store_may_be_a_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "store"
     options = ("--unixsocket", str(path))
     with StoreServer(next(iter(PROGRAMS.values())), tmp_path, options).running():
@@ -63,7 +63,7 @@ async def test_store_may_be_a_unix_socket(tmp_path: Path) -> None:
             assert len(backend.upstream_requests) == 1
 
 
-async def test_reused_key_with_another_request_is_rejected_by_every_replica(
+async def test_an_idempotency_key_reused_with_another_body_is_a_422_on_the_other_replica(
     store: StoreServer,
 ) -> None:
     async with replicas(store.url, sse.says(SAID)) as (_, replica_a, replica_b):
@@ -72,7 +72,9 @@ async def test_reused_key_with_another_request_is_rejected_by_every_replica(
         assert (refused.status_code, field_of(refused, "code")) == (422, "idempotency_key_reused")
 
 
-async def test_keys_of_different_dialects_are_distinct(store: StoreServer) -> None:
+async def test_the_same_idempotency_key_in_two_dialects_generates_two_responses(
+    store: StoreServer,
+) -> None:
     async with replicas(store.url) as (backend, replica_a, replica_b):
         body = {"model": "m", "input": "Hello"}
         await replica_a.ask("Hello", key="k")
@@ -112,7 +114,7 @@ async def test_request_waiting_for_another_replica_gets_keep_alives(
         assert len(backend.upstream_requests) == 1
 
 
-async def test_failed_or_abandoned_response_releases_the_key(
+async def test_after_a_failed_or_canceled_generation_the_idempotency_key_can_be_used_again(
     store: StoreServer,
 ) -> None:
     _, never = gated()

@@ -103,7 +103,9 @@ async def test_replicas_work_alone_during_a_store_outage(
         assert ALONE not in shared.headers
 
 
-async def test_a_rush_of_keys_shares_a_few_connections(store: StoreServer) -> None:
+async def test_two_hundred_concurrent_claims_use_few_connections_to_the_store(
+    store: StoreServer,
+) -> None:
     async with open_valkey(store.url, TIMEOUT_SECONDS, RecordingObserver()) as opened:
         claims = Claims(opened, Sealing(("",), "temper"), "here")
         rush = [claims.attempt(("chat", f"key-{i}"), b"") for i in range(200)]
@@ -129,7 +131,9 @@ async def test_a_full_store_is_read_but_not_written(
         assert await replica_a.metric(UP) == 1
 
 
-async def test_lost_claim_is_claimed_again(store: StoreServer) -> None:
+async def test_a_claim_that_the_store_has_lost_is_claimed_again_at_its_renewal(
+    store: StoreServer,
+) -> None:
     async with open_valkey(store.url, TIMEOUT_SECONDS, RecordingObserver()) as opened:
         claims = Claims(opened, Sealing(("",), "temper"), "here")
         claim = await claims.attempt(("chat", "k"), b"")
@@ -144,7 +148,7 @@ def only(*commands: str) -> tuple[str, ...]:
     return ("ACL", "SETUSER", "temper", "on", ">right", "~temper:*", *commands)
 
 
-async def test_missing_ping_permission_is_probed_once(
+async def test_without_permission_for_ping_the_store_is_probed_only_once(
     store: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.state.valkey._CHECK_SECONDS", 0.0)
@@ -159,7 +163,7 @@ async def test_missing_ping_permission_is_probed_once(
     assert log.failed == ["ping"]
 
 
-async def test_acl_of_the_guide_suffices(store: StoreServer) -> None:
+async def test_the_acl_in_the_guide_permits_all_commands_of_temper(store: StoreServer) -> None:
     (commands,) = re.findall(r"~temper:\* (.+)", GUIDE)
     store.ask(*only(*commands.split()))
     async with replicas(store.url.replace("//", "//temper:right@") + "/1") as (
@@ -177,7 +181,9 @@ async def test_acl_of_the_guide_suffices(store: StoreServer) -> None:
         assert len(backend.upstream_requests) == 3
 
 
-async def test_restarted_store_is_empty_and_reported(store: StoreServer) -> None:
+async def test_after_a_restart_of_the_store_its_responses_and_keys_are_unknown(
+    store: StoreServer,
+) -> None:
     async with replicas(store.url) as (backend, replica_a, replica_b):
         kept = field_of(await replica_a.respond("My name is Ada."), "id")
         await replica_a.ask("How warm is it?", key="k")
@@ -212,7 +218,9 @@ async def test_a_wrong_password_is_one_line_in_the_log(
             assert shared.headers["idempotent-replayed"] == "true"
 
 
-async def test_another_secret_reads_nothing(store: StoreServer) -> None:
+async def test_replicas_with_different_secrets_cannot_read_each_others_entries(
+    store: StoreServer,
+) -> None:
     secrets = ("a-secret-of-one-replica", "a-secret-of-the-other")
     async with replicas(store.url, secrets=secrets) as (backend, replica_a, replica_b):
         kept = field_of(await replica_a.respond("My name is Ada."), "id")
@@ -224,7 +232,9 @@ async def test_another_secret_reads_nothing(store: StoreServer) -> None:
         assert field_of(answer, "code") == "previous_response_not_found"
 
 
-async def test_secret_is_rotated_while_replicas_serve(store: StoreServer) -> None:
+async def test_replicas_with_old_and_new_secret_in_another_order_read_each_others_entries(
+    store: StoreServer,
+) -> None:
     old, new = "the-secret-of-yesterday", "the-secret-of-tomorrow"
     async with replicas(store.url, secrets=(f"{old} {new}", f"{new} {old}")) as (
         _,

@@ -6,7 +6,9 @@ from tests.state.replicas import RESPONSES, SAID, field_of, replicas
 from tests.state.servers import StoreServer
 
 
-async def test_any_replica_continues_a_response_of_another(any_store: StoreServer) -> None:
+async def test_previous_response_id_works_for_a_response_of_the_other_replica(
+    any_store: StoreServer,
+) -> None:
     async with replicas(any_store.url) as (backend, replica_a, replica_b):
         first = await replica_a.respond("My name is Ada.")
         second = await replica_b.respond("What is it?", previous_response_id=field_of(first, "id"))
@@ -40,7 +42,7 @@ async def test_stored_response_is_visible_and_deletable_on_all_replicas(
         assert (await replica_a.client.delete(path)).status_code == 404
 
 
-async def test_a_key_of_a_reference_may_be_escaped(store: StoreServer) -> None:
+async def test_previous_response_id_may_be_written_with_a_json_escape(store: StoreServer) -> None:
     async with replicas(store.url) as (backend, replica_a, replica_b):
         first = field_of(await replica_a.respond("My name is Ada."), "id")
         body = b'{"model":"m","input":"Who?","previous\\u005fresponse_id":"%s"}' % first.encode()
@@ -50,7 +52,7 @@ async def test_a_key_of_a_reference_may_be_escaped(store: StoreServer) -> None:
         assert b"Ada" in backend.upstream_requests[-1].body
 
 
-async def test_oversized_response_is_stored_locally(
+async def test_a_response_too_large_for_the_store_can_be_read_only_on_its_replica(
     store: StoreServer,
 ) -> None:
     async with replicas(store.url) as (_, replica_a, replica_b):
@@ -60,7 +62,9 @@ async def test_oversized_response_is_stored_locally(
         assert await replica_a.metric('temper_unstored_responses_total{reason="too_large"}') == 1
 
 
-async def test_other_owners_cannot_see_responses(store: StoreServer) -> None:
+async def test_a_response_in_the_store_cannot_be_continued_with_another_api_key(
+    store: StoreServer,
+) -> None:
     async with replicas(store.url, *[sse.says(SAID)] * 2) as (_, replica_a, replica_b):
         replica_b.client.headers["authorization"] = "Bearer another"
         first = field_of(await replica_a.respond("My name is Ada."), "id")

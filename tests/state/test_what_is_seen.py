@@ -7,7 +7,9 @@ KEY, QUESTION, API_KEY = "order-4711", "How warm is it in Graz?", "sk-of-a-clien
 HIDDEN = (KEY, QUESTION, API_KEY, SECRET, "Graz", "warm", "resp_", "msg_", "item_")
 
 
-async def test_ordinary_requests_cost_no_command(any_store: StoreServer, *, stream: bool) -> None:
+async def test_requests_without_key_and_previous_response_send_no_command_to_the_store(
+    any_store: StoreServer, *, stream: bool
+) -> None:
     async with replicas(any_store.url) as (_, replica_a, replica_b):
         await replica_a.ask(QUESTION, key="k")  # connections are open now
         await replica_b.ask(QUESTION, key="k")
@@ -21,7 +23,9 @@ async def test_ordinary_requests_cost_no_command(any_store: StoreServer, *, stre
         assert seen == []
 
 
-async def test_neither_names_nor_bodies_can_be_read(any_store: StoreServer) -> None:
+async def test_the_traffic_to_the_store_contains_no_readable_key_or_body(
+    any_store: StoreServer,
+) -> None:
     async with replicas(f"{any_store.url}?namespace=mine") as (_, replica_a, replica_b):
         for replica in (replica_a, replica_b):
             replica.client.headers["authorization"] = f"Bearer {API_KEY}"
