@@ -164,7 +164,7 @@ def health_check(port: int) -> int:
     return subprocess.run([sys.executable, *arguments], check=False, capture_output=True).returncode
 
 
-def test_image_is_small_and_unprivileged() -> None:
+def test_the_dockerfile_uses_slim_python_and_an_unprivileged_user() -> None:
     bases = [content for name, content in instructions() if name == "FROM"]
     assert all(base.startswith("python:3.12-slim") for base in bases)
     # Kubernetes rejects a user name, because it cannot tell whether the name stands for root
@@ -287,7 +287,7 @@ def test_the_tempers_of_a_pool_share_all_engines() -> None:
 
 
 @pytest.mark.parametrize(("name", "health"), [("pool", "/healthz"), ("unit", "/readyz")])
-def test_balancer_targets_the_tempers_of_its_profile(name: str, health: str) -> None:
+def test_the_balancer_connects_to_the_tempers_of_its_profile(name: str, health: str) -> None:
     balancer = services()[name]
     port = Settings().server.port
     members = {service for service in temper_services() if profile_of(service) == [name]}

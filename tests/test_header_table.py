@@ -12,7 +12,7 @@ REPORTED = {
 }
 
 
-def test_every_temper_header_is_in_the_table() -> None:
+def test_every_x_temper_header_in_the_code_is_in_the_table() -> None:
     used = {
         name
         for path in PACKAGE.rglob("*.py")

@@ -30,7 +30,7 @@ def test_every_package_docstring_lists_its_modules(room: Path) -> None:
     assert missing == []
 
 
-def test_the_map_names_files_that_exist() -> None:
+def test_every_file_named_in_architecture_md_exists() -> None:
     named = re.findall(
         r"`((?:proxy|temper_\w+|docs|config)/[\w./]+)`", read("docs/architecture.md")
     )
@@ -52,7 +52,7 @@ WALKED = {
 }
 
 
-def test_files_in_the_walks_for_newcomers_exist() -> None:
+def test_every_file_named_in_contributing_md_exists() -> None:
     text = read("docs/contributing.md")
     folders = "benchmarks|config|deploy|docs|proxy|temper|temper_evals|tests"
     named = set(re.findall(rf"(?<![\w/.-])(?:{folders})/[\w/.-]*\w", text)) - INVENTED
@@ -61,7 +61,7 @@ def test_files_in_the_walks_for_newcomers_exist() -> None:
 
 
 @pytest.mark.parametrize("file", WALKED)
-def test_lines_in_the_walks_for_newcomers_exist(file: str) -> None:
+def test_every_code_line_quoted_in_contributing_md_exists(file: str) -> None:
     assert [line for line in WALKED[file] if line not in read(file)] == []
 
 

@@ -26,7 +26,7 @@ def collect(forgotten: list[asyncio.Transport]) -> None:
 
 
 @pytest.mark.deep
-def test_connection_that_outlives_its_loop_is_reported() -> None:
+def test_a_connection_whose_loop_is_closed_is_reported_as_leaked() -> None:
     before = open_sockets()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         forgotten = [asyncio.run(connect(listener))]
@@ -40,7 +40,7 @@ def test_connection_that_outlives_its_loop_is_reported() -> None:
     assert open_sockets() == before
 
 
-def test_sockets_in_use_are_not_reported() -> None:
+def test_sockets_of_a_running_loop_are_not_reported_as_leaked() -> None:
     async def scene(listener: socket.socket) -> None:
         transport = await connect(listener)
         assert left_open(open_sockets()) == []

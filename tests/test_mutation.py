@@ -48,7 +48,7 @@ def test_a_mutant_that_no_test_notices_survives_and_others_are_killed(tmp_path: 
     assert run.returncode == 1
 
 
-def test_each_target_exists() -> None:
+def test_each_function_listed_for_mutation_exists() -> None:
     for file, names in TARGETS.items():
         source = (REPOSITORY / file).read_text(encoding="utf-8")
         for name in names:

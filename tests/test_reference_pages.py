@@ -13,7 +13,7 @@ def test_the_reference_pages_are_current(name: str) -> None:
     assert (FOLDER / name).read_text(encoding="utf-8") == reference_pages.pages()[name]
 
 
-def test_every_page_is_written(tmp_path: Path) -> None:
+def test_the_command_writes_every_reference_page(tmp_path: Path) -> None:
     reference_pages.write(tmp_path)
     assert {
         path.name: path.read_text("utf-8") for path in tmp_path.iterdir()

@@ -22,7 +22,7 @@ def draw_examples() -> list[tuple[int, str]]:
 
 
 @pytest.mark.skipif(PROFILE not in {"quick", "deep"}, reason="other profiles draw at random")
-def test_examples_do_not_depend_on_other_imports(
+def test_hypothesis_draws_the_same_examples_after_another_module_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = draw_examples()

@@ -19,7 +19,7 @@ def test_the_cards_are_valid_and_no_row_is_worse_without_a_reason() -> None:
     assert list(check_folder(result_cards.CARDS).problems) == []
 
 
-def test_the_schema_is_current() -> None:
+def test_the_stored_schema_of_result_cards_is_current() -> None:
     """After a change, run `python -m tests.result_cards`."""
     assert (result_cards.CARDS / SCHEMA).read_text("utf-8") == result_cards.schema()
 

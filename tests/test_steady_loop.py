@@ -9,14 +9,14 @@ REST_SECONDS = 30 * SLICE_SECONDS
 DEADLINE_SECONDS = 10 * SLICE_SECONDS
 
 
-def test_every_test_loop_is_steady() -> None:
+def test_asyncio_run_in_tests_uses_the_steady_loop() -> None:
     async def running() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
     assert isinstance(asyncio.run(running()), SteadyLoop)
 
 
-def test_paused_machine_lets_no_deadline_pass() -> None:
+def test_while_the_process_is_paused_no_deadline_passes() -> None:
     async def scene() -> float:
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -28,7 +28,7 @@ def test_paused_machine_lets_no_deadline_pass() -> None:
     assert asyncio.run(scene()) < DEADLINE_SECONDS
 
 
-def test_polling_the_clock_lets_no_deadline_pass() -> None:
+def test_polling_the_clock_of_a_paused_process_passes_no_deadline() -> None:
     async def scene() -> float:
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -42,7 +42,7 @@ def test_polling_the_clock_lets_no_deadline_pass() -> None:
     assert asyncio.run(scene()) < DEADLINE_SECONDS
 
 
-def test_waiting_loop_reaches_its_deadlines() -> None:
+def test_a_loop_that_only_waits_reaches_its_deadline() -> None:
     async def scene() -> float:
         begun = time.monotonic()
         try:

@@ -77,19 +77,19 @@ def is_reason(node: ast.expr) -> bool:
 
 
 @pytest.mark.deep
-def test_no_mark_of_reasoning_or_results_exists_outside_of_the_table() -> None:
+def test_marks_of_reasoning_and_results_are_only_in_their_table() -> None:
     assert literals_with(MARKS - SHARED) == []
 
 
 @pytest.mark.deep
-def test_no_mark_of_calls_or_turns_exists_outside_of_the_table() -> None:
+def test_marks_of_calls_and_turns_are_only_in_their_table() -> None:
     marks = (MARKS_OF_CALLS | MARKS_OF_TURNS) - WORDS
     # marks of one or two characters, such as `[` of JSON and Python, also have other uses
     assert literals_with({mark for mark in marks if len(mark) > 2 and SIGNS.search(mark)}) == []
 
 
 @pytest.mark.deep
-def test_no_finish_reason_exists_outside_of_the_table() -> None:
+def test_finish_reasons_are_only_in_their_table() -> None:
     wrong = [literal for literal in literals() if literal[2] in REASONS]
     for name, tree in trees():
         for node in ast.walk(tree):
@@ -107,7 +107,7 @@ def is_finish(node: ast.expr) -> bool:
 
 
 @pytest.mark.deep
-def test_no_set_of_roles_exists_outside_of_the_table() -> None:
+def test_sets_of_roles_are_only_in_their_table() -> None:
     wrong = [
         (name, node.lineno)
         for name, tree in trees()

@@ -184,7 +184,7 @@ def healthy() -> Iterator[Served]:
 
 
 @needs("claude")
-def test_claude_code_subagent_works(healthy: Served, folder: Path) -> None:
+def test_claude_code_gets_the_answer_of_its_subagent(healthy: Served, folder: Path) -> None:
     before = healthy.generations()
     result = ask_claude_code(healthy, folder, "Have a subagent read the code word. [[by Agent]]")
     assert (result["result"], result["is_error"]) == (CODE_ANSWER, False)
@@ -199,7 +199,7 @@ def test_image_read_by_claude_code_reaches_a_vision_model(healthy: Served, folde
 
 
 @needs("claude")
-def test_claude_code_continues_without_an_unsupported_image(folder: Path) -> None:
+def test_an_image_that_the_model_does_not_accept_does_not_end_claude_code(folder: Path) -> None:
     (folder / PICTURE_FILE).write_bytes(red_picture())
     with temper_with_mock(rejects_images=True) as served:
         result = ask_claude_code(served, folder, "What is on the picture? [[picture]]")
@@ -208,7 +208,9 @@ def test_claude_code_continues_without_an_unsupported_image(folder: Path) -> Non
 
 
 @needs("claude")
-def test_claude_code_continues_without_the_text_of_a_pdf(healthy: Served, folder: Path) -> None:
+def test_claude_code_answers_after_a_pdf_that_the_model_cannot_read(
+    healthy: Served, folder: Path
+) -> None:
     (folder / PDF_FILE).write_bytes(PDF)
     before = healthy.generations()
     result = ask_claude_code(healthy, folder, "What does it say? [[paper]]")
@@ -226,7 +228,7 @@ def silent() -> Iterator[Served]:
 
 
 @needs("codex")
-def test_codex_tolerates_a_long_silence(silent: Served, folder: Path) -> None:
+def test_codex_waits_through_a_long_silence_of_the_engine(silent: Served, folder: Path) -> None:
     watched = f", stream_idle_timeout_ms={PATIENCE_MS}"
     assert ask_codex(silent, folder, "Take your time. [[in silence]]", watched) == CODE_ANSWER
     assert silent.generations() == 1
@@ -249,7 +251,9 @@ def write_long_files(folder: Path, tool: str) -> None:
 
 
 @needs("claude")
-def test_claude_code_continues_with_a_full_window(small: Served, folder: Path) -> None:
+def test_claude_code_answers_although_its_files_exceed_the_window(
+    small: Served, folder: Path
+) -> None:
     write_long_files(folder, "Bash")
     result = ask_claude_code(small, folder, "Read the files. [[Bash file 0]]")
     assert (result["result"], result["is_error"]) == (CODE_ANSWER, False)
@@ -257,7 +261,7 @@ def test_claude_code_continues_with_a_full_window(small: Served, folder: Path) -
 
 
 @needs("codex")
-def test_codex_continues_with_a_full_window(small: Served, folder: Path) -> None:
+def test_codex_answers_although_its_files_exceed_the_window(small: Served, folder: Path) -> None:
     write_long_files(folder, "exec_command")
     prompt = "Read the files. [[exec_command file 0]]"
     assert ask_codex(small, folder, prompt) == CODE_ANSWER

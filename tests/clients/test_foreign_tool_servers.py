@@ -129,7 +129,7 @@ async def test_server_everything_works_over_http() -> None:
 
 
 @needs(FILES)
-async def test_files_are_read_where_the_operator_allows_it(tmp_path: Path) -> None:
+async def test_server_filesystem_reads_a_file_only_inside_its_folder(tmp_path: Path) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()
     (inside / "note.txt").write_text("It is noon.")
@@ -153,7 +153,7 @@ async def test_files_are_read_where_the_operator_allows_it(tmp_path: Path) -> No
 
 
 @FASTMCP
-async def test_a_fastmcp_server_gets_its_header() -> None:
+async def test_tools_of_a_fastmcp_server_that_requires_a_header_are_called() -> None:
     port = free_port()
     scripts = (
         *(calls("add", '{"a": 2, "b": 3}'), THANKS),

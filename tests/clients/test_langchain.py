@@ -84,14 +84,16 @@ async def test_a_graph_goes_from_the_model_to_the_tools_and_back(
     check_trip_ended(served, tools, messages[-1].content)
 
 
-async def test_response_is_parsed_into_a_class(served: Served, model: ChatOpenAI) -> None:
+async def test_structured_output_is_parsed_into_a_class(served: Served, model: ChatOpenAI) -> None:
     assert model.with_structured_output(Fact).invoke(FACTS) == PARIS
     called = model.with_structured_output(Fact, method="function_calling")
     assert called.invoke("File it. [[call Fact]]") == PARIS
     assert served.generations() == 2
 
 
-async def test_an_agent_returns_a_form_by_a_call(served: Served, model: ChatOpenAI) -> None:
+async def test_an_agent_returns_structured_output_by_a_tool_call(
+    served: Served, model: ChatOpenAI
+) -> None:
     tools = Tools([])
     agent = create_agent(
         model, [tools.get_weather], response_format=ToolStrategy(Fact, handle_errors=False)

@@ -44,7 +44,9 @@ async def answer(served: Served, messages: list[object], *, is_streamed: bool) -
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_agent_loop_ends_in_the_answer(served: Served, is_streamed: bool) -> None:
+async def test_a_handwritten_loop_with_litellm_gets_the_answer(
+    served: Served, is_streamed: bool
+) -> None:
     tools = Tools([])
     messages: list[object] = [{"role": "user", "content": TRIP}]
     message = await answer(served, messages, is_streamed=is_streamed)

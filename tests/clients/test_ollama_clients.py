@@ -310,7 +310,7 @@ def test_a_loop_runs_its_tools_and_answers(client: Asking, server: Served, *, st
 
 
 @both
-def test_response_equals_the_direct_one_except_for_times(
+def test_through_temper_a_response_equals_that_of_ollama_except_for_durations(
     client: Asking, mock: tuple[str, Served], *, stream: bool
 ) -> None:
     direct, served = mock
@@ -320,7 +320,7 @@ def test_response_equals_the_direct_one_except_for_times(
     assert served.generations() - before == 1
 
 
-def test_a_broken_stream_is_an_error(client: Asking, mock: tuple[str, Served]) -> None:
+def test_a_stream_that_breaks_off_raises_an_error(client: Asking, mock: tuple[str, Served]) -> None:
     with pytest.raises(Exception, match=BROKEN):
         client.tell(mock[1].url, BREAK, stream=True)
 
@@ -335,16 +335,20 @@ def without_times(answer: JsonValue) -> JsonValue:
     return [*map(without_times, answer)] if isinstance(answer, list | tuple) else answer
 
 
-def test_response_matches_its_schema(client: Asking, server: Served) -> None:
+def test_a_response_with_a_format_matches_its_schema(client: Asking, server: Served) -> None:
     assert client.fill(server.url) == FACT
 
 
 @both
-def test_reasoning_is_separate(client: Asking, mock: tuple[str, Served], *, stream: bool) -> None:
+def test_reasoning_is_returned_separately_from_the_answer(
+    client: Asking, mock: tuple[str, Served], *, stream: bool
+) -> None:
     assert client.think(mock[1].url, stream=stream) == (THOUGHT, ANSWER)
 
 
-def test_image_is_accepted_or_rejected(client: Asking, mock: tuple[str, Served]) -> None:
+def test_an_image_is_rejected_only_by_a_model_without_vision(
+    client: Asking, mock: tuple[str, Served]
+) -> None:
     url = mock[1].url
     assert client.show(url, MODEL)
     with pytest.raises(Exception, match="does not accept images") as refused:

@@ -51,7 +51,7 @@ async def test_response_is_parsed_into_a_class(
     assert served.generations() == 1
 
 
-async def test_an_answer_has_its_format_next_to_tools(
+async def test_an_agent_with_tools_and_an_output_type_returns_the_output_type(
     served: Served, model: OpenAIChatCompletionsModel
 ) -> None:
     """Every request has both tools and a response format."""

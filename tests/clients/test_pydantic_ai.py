@@ -38,7 +38,9 @@ async def test_an_agent_streams_its_answer(served: Served, model: OpenAIChatMode
     check_trip_ended(served, tools, answer)
 
 
-async def test_an_answer_calls_the_output_tool(served: Served, model: OpenAIChatModel) -> None:
+async def test_an_agent_returns_its_output_type_by_the_output_tool(
+    served: Served, model: OpenAIChatModel
+) -> None:
     agent = Agent(model, output_type=Fact)
     assert (await agent.run("File it. [[call final_result]]")).output == PARIS
     assert served.generations() == 1

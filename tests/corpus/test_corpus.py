@@ -74,21 +74,21 @@ def listing(failures: Sequence[PlayedCase], of: int) -> str:
 
 
 @pytest.mark.parametrize("title", list(quoted()))
-def test_quoted_calls_are_never_promoted(title: str) -> None:
+def test_a_call_that_a_reply_quotes_is_never_returned_as_a_call(title: str) -> None:
     cases = _played(quoted)[title]
     promoted = [case for case in cases if case.is_promoted]
     assert not promoted, listing(promoted, len(cases))
 
 
 @pytest.mark.parametrize("title", list(quoted()))
-def test_quoted_calls_stay_in_the_answer(title: str) -> None:
+def test_a_call_that_a_reply_quotes_stays_in_the_text(title: str) -> None:
     cases = [case for case in _played(quoted)[title] if not case.is_promoted]
     changed = [case for case in cases if not case.keeps_text]
     assert not changed, listing(changed, len(cases))
 
 
 @pytest.mark.deep
-def test_nearly_every_genuine_call_is_promoted_unchanged() -> None:
+def test_nearly_every_intended_call_is_returned_unchanged() -> None:
     cases = [case for some in _played(genuine).values() for case in some]
     lost = [case for case in cases if not case.is_exact]
     report = listing(lost, len(cases))
@@ -98,7 +98,7 @@ def test_nearly_every_genuine_call_is_promoted_unchanged() -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("make", [quoted, genuine])
-def test_result_does_not_depend_on_chunking(
+def test_calls_and_text_do_not_depend_on_the_chunking(
     make: Callable[[], Mapping[str, Sequence[Case]]],
 ) -> None:
     cases = [case for some in _played(make).values() for case in some]
@@ -106,14 +106,14 @@ def test_result_does_not_depend_on_chunking(
     assert not different, listing(different, len(cases))
 
 
-def test_the_corpus_knows_every_syntax_and_is_large_enough() -> None:
+def test_the_corpus_contains_every_syntax_and_is_large_enough() -> None:
     assert {syntax.name for syntax in SYNTAXES} - NO_CALLS <= syntaxes_in(SPELLINGS)
     assert sum(map(len, quoted().values())) >= LEAST_COUNT
     assert sum(map(len, genuine().values())) >= LEAST_COUNT
 
 
 @pytest.mark.deep
-def test_every_negative_situation_contains_a_readable_call() -> None:
+def test_every_spelling_is_read_as_a_call_if_it_is_the_whole_reply() -> None:
     """With a spelling that no parser reads, the first test would always pass."""
     alone = {outcome.case.reply for outcome in _played(genuine)["alone"] if outcome.is_exact}
     assert {spelling.one(("get_weather", {"city": "Paris"})) for spelling in SPELLINGS} <= {

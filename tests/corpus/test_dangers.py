@@ -76,7 +76,9 @@ def test_call_within_a_broken_call_is_never_returned_in_any_context(
 
 @SETTINGS
 @given(marked, st.sampled_from(BREAKS), st.sampled_from(TAILS))
-def test_call_within_a_json_answer_is_never_returned(inner: Spelling, flaw: str, tail: str) -> None:
+def test_a_call_within_a_string_of_a_json_answer_is_never_returned(
+    inner: Spelling, flaw: str, tail: str
+) -> None:
     for before in ("", "This is it:\n"):
         reply = f'{before}{{"answer": "{flaw} First do this.\n{inner.one(PARIS)}{tail}", "n": 1}}'
         assert returned_calls(reply) == [], reply
@@ -84,7 +86,7 @@ def test_call_within_a_json_answer_is_never_returned(inner: Spelling, flaw: str,
 
 @SETTINGS
 @given(marked, marked, st.sampled_from(('a "b" c', "</parameter> oh", '", oh')))
-def test_end_of_reasoning_within_a_broken_call_is_ignored(
+def test_after_a_closing_think_tag_within_a_broken_call_no_call_is_returned(
     outer: Spelling, inner: Spelling, flaw: str
 ) -> None:
     reply = broken(outer, flaw, f"\n</think>\n{inner.one(PARIS)}\n")
@@ -105,7 +107,7 @@ ANNOUNCED = (
 
 @SETTINGS
 @given(spelling, spellings, st.sampled_from(ANNOUNCED), st.sampled_from(("\n", "\nor\n", "\n\n")))
-def test_example_and_its_continuation_are_never_returned(
+def test_an_example_call_and_the_call_after_it_are_never_returned(
     first: Spelling, second: Spelling, words: str, between: str
 ) -> None:
     reply = f"{words}{first.one(PARIS)}{between}{second.one(NOW)}"
@@ -125,7 +127,7 @@ def test_example_after_a_call_is_not_returned(
 @given(
     marked, spellings, st.sampled_from(("\nIn the other form it reads so.\n", "\nThat is it.\n"))
 )
-def test_call_in_another_syntax_after_words_is_not_returned(
+def test_a_second_call_in_another_syntax_after_words_is_not_returned(
     first: Spelling, second: Spelling, words: str
 ) -> None:
     opening = first.one(PARIS).split("get_weather")[0][:11]
@@ -172,7 +174,7 @@ SECOND_THOUGHTS = ("\nNo, the city is not known.", " would be wrong.", "\n\nBut 
 
 @SETTINGS
 @given(spelling, marked, st.sampled_from(SECOND_THOUGHTS))
-def test_call_followed_by_reasoning_is_not_returned(
+def test_a_call_within_reasoning_is_not_returned(
     first: Spelling, second: Spelling, words: str
 ) -> None:
     thoughts = f"I could write\n{first.one(PARIS)}{words}"

@@ -81,7 +81,7 @@ TEAM = ("sports.find_team", {"team_name": "Real"})
         ('Action: sports.find\\_team\nAction Input: {"team\\_name": "Real"}', TEAM),
     ],
 )
-def test_escaped_underscore_in_a_name_is_an_underscore(reply: str, call: Call) -> None:
+def test_a_tool_name_with_an_escaped_underscore_is_recognized(reply: str, call: Call) -> None:
     assert calls_of(reply) == [call]
 
 
@@ -95,7 +95,7 @@ def test_escaped_underscore_in_a_name_is_an_underscore(reply: str, call: Call) -
         r"[calculate\_top\_speed(time=5)]",
     ],
 )
-def test_quoted_or_unknown_escaped_name_is_text(reply: str) -> None:
+def test_an_escaped_tool_name_that_is_quoted_or_unknown_is_text(reply: str) -> None:
     outcome = played(reply)
     assert (outcome.calls, outcome.text) == ((), reply)
 
@@ -111,7 +111,9 @@ def test_quoted_or_unknown_escaped_name_is_text(reply: str) -> None:
         ),
     ],
 )
-def test_escapes_apply_to_names_and_values(reply: str, call: Call) -> None:
+def test_if_the_tool_name_is_escaped_argument_names_and_values_are_unescaped(
+    reply: str, call: Call
+) -> None:
     assert calls_of(reply) == [call]
 
 
@@ -124,7 +126,7 @@ def test_escapes_apply_to_names_and_values(reply: str, call: Call) -> None:
         r"[sports\_find\_team(team\_name='Real')]",
     ],
 )
-def test_name_with_other_separators_is_recognized(reply: str) -> None:
+def test_a_tool_name_with_other_separators_is_recognized(reply: str) -> None:
     assert calls_of(reply) == [TEAM]
 
 
@@ -142,7 +144,7 @@ def test_part_of_a_tool_name_is_text(reply: str) -> None:
     assert (outcome.calls, outcome.text) == ((), reply)
 
 
-def test_escaped_underscore_only_in_a_value_is_kept() -> None:
+def test_an_escaped_underscore_in_a_value_is_kept_if_the_tool_name_is_not_escaped() -> None:
     reply = r"[sports.find_team(team_name='A\_B')]"
     assert calls_of(reply) == [("sports.find_team", {"team_name": r"A\_B"})]
 
@@ -174,7 +176,9 @@ PATH = f"{CODE}/home/abc/ck/tests/test_ck.py\n</parameter>\n</parameter>\n"
         (f"{CODE}</parameter>\n</parameter>\n</function>", ("read", {"filepath": "</parameter>"})),
     ],
 )
-def test_duplicate_mark_after_a_value_is_not_part_of_it(reply: str, call: Call) -> None:
+def test_a_duplicate_closing_mark_after_a_value_is_not_part_of_the_value(
+    reply: str, call: Call
+) -> None:
     assert calls_of(reply) == [call]
 
 
@@ -193,7 +197,7 @@ A = ("read", {"filepath": "/a"})
         '<tool_call>{"name": "read", "arguments": {"filepath": "/a"}}</function_invocation>',
     ],
 )
-def test_surplus_marks_after_a_call_belong_to_it(reply: str) -> None:
+def test_superfluous_closing_marks_after_a_call_are_removed(reply: str) -> None:
     assert calls_of(reply) == [A]
 
 
@@ -228,7 +232,7 @@ SEARCH = ("tool_search", {"query": "x"})
         ),
     ],
 )
-def test_name_is_extracted_from_its_surroundings(reply: str, call: Call) -> None:
+def test_a_tool_name_within_markup_is_recognized(reply: str, call: Call) -> None:
     assert calls_of(reply) == [call]
 
 
@@ -254,7 +258,7 @@ def test_a_header_before_tags_belongs_to_the_call(before: str) -> None:
         assert outcome.text == before
 
 
-def test_header_after_a_call_belongs_to_the_next() -> None:
+def test_a_header_between_two_calls_is_removed() -> None:
     reply = f" {HEADER}{INVOKED}<|eom|><|start|>assistant {HEADER}{INVOKED}<|eot|>"
     assert calls_of(reply) == [("ha_config_set_script", {"script": "x"})] * 2
     assert calls_of(f"<|start|>assistant {HEADER}{INVOKED}") == [
@@ -262,7 +266,7 @@ def test_header_after_a_call_belongs_to_the_next() -> None:
     ]
 
 
-def test_message_mark_in_place_of_the_end_of_a_tag_is_accepted() -> None:
+def test_a_tag_closed_by_a_message_mark_is_read() -> None:
     """Muse Glimmer wrote this for Ollama's parser."""
     torn = INVOKED.replace('_script">', "_script<|message|>", 1)
     for reply in (torn, f" {HEADER}{torn}<|eot|>", torn.replace('"script">', '"script<|message|>')):
@@ -374,7 +378,7 @@ def is_retried(reply: str) -> bool:
         r"calculate\_final\_speed(initial\_speed=v)",
     ],
 )
-def test_unreadable_call_is_retried(reply: str) -> None:
+def test_a_call_in_an_unreadable_format_is_retried(reply: str) -> None:
     assert is_retried(reply)
 
 
@@ -413,7 +417,7 @@ def test_backticks_delimit_a_value(reply: str, arguments: JsonObject) -> None:
 
 
 @pytest.mark.parametrize("value", ["`a", "`a` and `b`", "`a`b", "`a<tool_call|>b`"])
-def test_other_backticks_are_retried(value: str) -> None:
+def test_a_value_in_unbalanced_backticks_is_not_a_call(value: str) -> None:
     assert played(f"<|tool_call>call:edit{{newString:{value}}}<tool_call|>").calls == ()
 
 
@@ -451,7 +455,7 @@ def test_superfluous_glm_marks_are_ignored(reply: str, call: Call) -> None:
         f"Write `{PAIR}</tool_call>` there.",
     ],
 )
-def test_keyless_or_quoted_glm_text_is_not_a_call(reply: str) -> None:
+def test_glm_markup_that_is_quoted_or_has_no_keys_is_not_a_call(reply: str) -> None:
     assert played(reply).calls == ()
 
 
@@ -490,7 +494,7 @@ def test_solar_open_2_calls_are_read(reply: str, calls: list[Call]) -> None:
         "<|tool_call:start|>get_weather, and so on",
     ],
 )
-def test_broken_or_quoted_solar_text_is_not_a_call(reply: str) -> None:
+def test_solar_markup_that_is_quoted_or_broken_is_not_a_call(reply: str) -> None:
     assert played(reply).calls == ()
 
 
@@ -557,7 +561,9 @@ WHOLE = '{"location": "Beijing"}</tool_call>'
         (f'{SKILL}{WHOLE[:-12]}\n{SKILL}{{"location": "Paris"}}</tool_call>', [BEIJING, RAIN]),
     ],
 )
-def test_unclosed_call_written_again_is_one_call(reply: str, calls: list[Call]) -> None:
+def test_an_unclosed_call_that_is_written_again_is_returned_once(
+    reply: str, calls: list[Call]
+) -> None:
     assert calls_of(reply) == calls
 
 
@@ -574,7 +580,7 @@ OBJECT: JsonObject = {"type": "json_object"}
 DECLINED = '<function_call> {"name": "no_function", "arguments": {}}'  # Granite
 
 
-def test_a_call_named_no_function_is_an_answer() -> None:
+def test_a_call_of_no_function_is_returned_as_its_text() -> None:
     outcome = played(DECLINED)
     assert (outcome.calls, outcome.text) == ((), "None of the tools fits this request.")
     assert Dropped("no_function") in outcome.facts
@@ -582,7 +588,7 @@ def test_a_call_named_no_function_is_an_answer() -> None:
     assert played(f"I cannot do that.\n{DECLINED}").text.strip() == "I cannot do that."
 
 
-def test_null_function_is_a_call_only_if_the_tool_exists() -> None:
+def test_no_function_is_a_call_only_if_a_tool_has_this_name() -> None:
     tools = [*TOOLS, make_tool("no_function")]
     case = Case("offered", DECLINED, ask(tools=tools))
     assert outcome(case, [DECLINED]).calls == (("no_function", {}),)
@@ -620,7 +626,7 @@ def test_valid_call_followed_by_an_explanation_is_rejected(reply: str) -> None:
         assert RejectedReply("doubtful_call") in result.facts
 
 
-def test_question_next_to_a_call_of_empty_strings_is_the_answer() -> None:
+def test_a_question_next_to_a_call_with_empty_arguments_is_returned_as_text() -> None:
     """Hermes-2-Pro writes such calls, followed by further words."""
     words = (
         "To answer this question, I would need more specific information such as the name of the "
@@ -661,7 +667,7 @@ def test_call_next_to_a_question_to_the_user_is_retried(reply: str) -> None:
         f"{ASKED}\nThe weather is on its way.",
     ],
 )
-def test_call_next_to_other_words_is_read(reply: str) -> None:
+def test_a_call_next_to_words_that_are_no_question_is_returned(reply: str) -> None:
     assert played(reply).calls == (("get_weather", {"location": "Lisbon"}),)
 
 

@@ -18,7 +18,9 @@ CASES = [case for cases in negatives().values() for case in cases]
 
 @pytest.mark.parametrize("policy", TextPolicy)
 @pytest.mark.parametrize("title", negatives())
-def test_hard_negatives_are_never_returned(title: str, policy: TextPolicy) -> None:
+def test_text_that_only_resembles_a_call_is_never_returned_as_a_call(
+    title: str, policy: TextPolicy
+) -> None:
     for case in share(negatives()[title]):
         whole, *in_pieces = outcomes(replace(case, policy=policy))
         assert whole.calls == case.calls[: len(whole.calls)], case
@@ -26,14 +28,14 @@ def test_hard_negatives_are_never_returned(title: str, policy: TextPolicy) -> No
 
 
 @pytest.mark.parametrize("title", sorted(negatives().keys() - {THOUGHTS}))
-def test_a_reply_without_calls_is_unchanged(title: str) -> None:
+def test_a_reply_that_only_resembles_a_call_is_returned_unchanged(title: str) -> None:
     for case in negatives()[title]:
         whole = next(outcomes(case))
         is_judged = any(isinstance(fact, Rescued | Dropped | LadderEnded) for fact in whole.facts)
         assert is_judged or whole.text == case.reply, case
 
 
-def test_few_hard_negatives_are_retried_as_unknown_syntax() -> None:
+def test_only_two_replies_that_resemble_a_call_are_retried_as_unknown_syntax() -> None:
     replies = []
     for case in CASES:
         whole = next(outcomes(replace(case, policy=TextPolicy.AUTO)))
@@ -49,6 +51,6 @@ def test_intended_calls_are_returned_or_retried(case: Case) -> None:
     assert whole.calls == case.calls
 
 
-def test_hard_negatives_are_many_and_unique() -> None:
+def test_the_corpus_of_replies_that_resemble_calls_is_large_and_without_duplicates() -> None:
     assert len(CASES) >= LEAST_COUNT
     assert len({case.reply for case in CASES}) == len(CASES)

@@ -27,25 +27,27 @@ def promoted(case: Case) -> bool:
     return outcome(played, [played.reply]).calls != ()
 
 
-def test_no_quotation_is_promoted() -> None:
+def test_a_random_quotation_of_a_call_is_never_returned_as_a_call() -> None:
     replies = [case.reply for case in quotations(5_000 if ALL else 100, seed=26) if promoted(case)]
     assert replies == []
 
 
 @pytest.mark.parametrize(("cases", "steps"), [(in_markup, (1, 19)), (beside_words, (5, 67))])
-def test_every_markup_and_phrase_quotes_a_call(
+def test_a_call_quoted_with_any_markup_or_phrase_is_never_returned_as_a_call(
     cases: Callable[[int], Iterator[Case]], steps: tuple[int, int]
 ) -> None:
     replies = [case.reply for case in cases(steps[0] if ALL else steps[1]) if promoted(case)]
     assert replies == []
 
 
-def test_no_call_of_a_tools_result_is_promoted() -> None:
+def test_a_call_copied_from_a_tool_result_is_never_returned_as_a_call() -> None:
     replies = [case.reply for case in traps(2_000 if ALL else 60, seed=29) if promoted(case)]
     assert replies == []
 
 
-def test_trap_is_neither_repeated_by_the_nudge_nor_called_after_it() -> None:
+def test_a_call_copied_from_a_tool_result_is_not_quoted_in_the_nudge_nor_accepted_after_it() -> (
+    None
+):
     count = 0
     for case in traps(2_000 if ALL else 60, seed=29):
         for streams in (False, True):
@@ -65,7 +67,7 @@ def test_trap_is_neither_repeated_by_the_nudge_nor_called_after_it() -> None:
     assert count > 0
 
 
-def test_quotations_and_traps_do_not_depend_on_chunking() -> None:
+def test_quoted_and_copied_calls_have_the_same_result_in_any_chunking() -> None:
     for case in (*quotations(140 if ALL else 40, seed=1), *traps(70 if ALL else 20, seed=2)):
         whole, *pieces = outcomes(replace(case, policy=TextPolicy.AUTO))
         assert all(piece == whole for piece in pieces), case.reply
@@ -87,7 +89,7 @@ def _read(title: str, _: str, text: str) -> Case:
 
 
 @pytest.mark.parametrize("case", must_stay(), ids=lambda case: case.title)
-def test_answer_is_unchanged_and_not_retried(case: Case) -> None:
+def test_a_listed_answer_is_returned_unchanged_without_a_retry(case: Case) -> None:
     for result in outcomes(case):
         assert result.calls == ()
         assert result.text == case.text

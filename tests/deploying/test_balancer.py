@@ -79,7 +79,9 @@ def streamed() -> bytes:
     return json.dump(body)
 
 
-async def test_a_session_stays_on_one_temper_and_all_sessions_do_not(haproxy: str) -> None:
+async def test_each_session_stays_on_one_temper_but_sessions_are_spread_over_both(
+    haproxy: str,
+) -> None:
     scripts = [sse.says("Yes.")] * (SESSIONS * TURNS)
     places: list[set[tuple[bool, bool]]] = []
     async with balanced(haproxy, *scripts) as tempers:
@@ -98,7 +100,7 @@ async def test_a_session_stays_on_one_temper_and_all_sessions_do_not(haproxy: st
         assert min(tempers.counts) > 0
 
 
-async def test_requests_without_a_session_are_spread(haproxy: str) -> None:
+async def test_requests_without_a_session_are_spread_over_both_tempers(haproxy: str) -> None:
     async with balanced(haproxy, *[sse.says("Yes.")] * SESSIONS) as tempers:
         for _ in range(SESSIONS):
             answer = await tempers.client.post(
@@ -108,7 +110,7 @@ async def test_requests_without_a_session_are_spread(haproxy: str) -> None:
         assert min(tempers.counts) > 0
 
 
-async def test_stream_is_not_buffered(haproxy: str) -> None:
+async def test_the_balancer_does_not_buffer_a_stream(haproxy: str) -> None:
     script = Script((sse.START + sse.text("First"), Ending.NEVER))
     async with (
         balanced(haproxy, script) as tempers,
@@ -134,7 +136,7 @@ async def test_disconnect_from_a_stream_cancels_the_generation(haproxy: str) -> 
         await upstream_request.left.wait()
 
 
-async def test_lost_temper_is_not_noticed_by_clients(haproxy: str) -> None:
+async def test_with_one_temper_down_all_requests_are_answered(haproxy: str) -> None:
     nowhere = f"{own_address()}:9"
     async with temper(*[sse.says("Yes.")] * SESSIONS) as alive:
         with balancing(haproxy, alive.server.url, nowhere) as url:
@@ -148,7 +150,7 @@ async def test_lost_temper_is_not_noticed_by_clients(haproxy: str) -> None:
                     assert answer.status_code == 200
 
 
-def test_haproxy_accepts_the_configuration(haproxy: str) -> None:
+def test_haproxy_accepts_the_shipped_configuration(haproxy: str) -> None:
     variables = {"LISTEN": "127.0.0.1:8367", "HEALTH": "/readyz"}
     variables |= {"FIRST": "127.0.0.1:1", "SECOND": "127.0.0.1:2"}
     checked = subprocess.run(

@@ -47,7 +47,9 @@ def test_chart_requires_a_key(shape: str, render: Renders) -> None:
 
 
 @BOTH
-def test_key_is_only_mounted_as_a_file(shape: str, render: Renders) -> None:
+def test_the_api_key_is_mounted_as_a_file_and_in_no_environment_variable(
+    shape: str, render: Renders
+) -> None:
     chart = rendered(render, merged(SHAPES[shape], {"existingSecretKey": "temper.key"}))
     assert chart.environment()["TEMPER_SERVER__API_KEY_FILE"] == "/run/secrets/temper/api-key"
     volumes = chart.pod("volumes")
@@ -172,7 +174,7 @@ def test_egress_allows_dns_and_configured_targets(render: Renders) -> None:
     assert re.findall(r'"port": (\d+)', json.dumps(only_names)) == ["53", "53"]
 
 
-def test_single_pod_can_be_evicted(render: Renders) -> None:
+def test_a_chart_with_one_pod_has_no_disruption_budget(render: Renders) -> None:
     assert "PodDisruptionBudget" in rendered(render, POOL).objects
     assert "PodDisruptionBudget" not in rendered(render, UNIT).objects
     chart = rendered(render, merged(POOL, {"replicas": 1}))
@@ -182,7 +184,7 @@ def test_single_pod_can_be_evicted(render: Renders) -> None:
     assert "PodDisruptionBudget" in rendered(render, merged(UNIT, growing)).objects
 
 
-def test_units_scale_with_the_load_and_shrink_slowly(render: Renders) -> None:
+def test_the_autoscaler_of_units_uses_running_requests_and_shrinks_slowly(render: Renders) -> None:
     values = merged(UNIT, {"autoscaling": {"enabled": True}, "engine": {"slots": 6}})
     chart = rendered(render, values)
     assert chart.at("HorizontalPodAutoscaler", "spec", "metrics", 0, "pods") == {
@@ -201,7 +203,9 @@ def test_units_scale_with_the_load_and_shrink_slowly(render: Renders) -> None:
 @pytest.mark.parametrize(
     ("kind", "endpoints"), [("ServiceMonitor", "endpoints"), ("PodMonitor", "podMetricsEndpoints")]
 )
-def test_prometheus_gets_the_key(kind: str, endpoints: str, render: Renders) -> None:
+def test_the_prometheus_monitor_sends_the_api_key(
+    kind: str, endpoints: str, render: Renders
+) -> None:
     chart = rendered(render, merged(POOL, MONITOR, {"monitor": {"kind": kind}}))
     credentials = chart.at(kind, "spec", endpoints, 0, "authorization", "credentials")
     assert credentials == {"name": "temper-key", "key": "api-key"}
@@ -222,7 +226,9 @@ def test_routes_have_long_timeouts_and_no_buffering(render: Renders) -> None:
 
 
 @BOTH
-def test_notes_contain_the_access_commands(shape: str, render: Renders) -> None:
+def test_the_notes_of_the_chart_contain_the_commands_to_access_temper(
+    shape: str, render: Renders
+) -> None:
     chart = rendered(render, merged(SHAPES[shape], {"fullnameOverride": "tools"}))
     assert "Temper answers as tools.ai:8367/v1" in chart.notes
     assert "temper-key under api-key" in chart.notes
@@ -298,7 +304,7 @@ def test_manifests_are_valid_for_the_oldest_supported_kubernetes(
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)
-def test_local_schemas_detect_a_misspelled_member(
+def test_the_schemas_of_custom_resources_detect_a_misspelled_member(
     kind: str, render: Renders, validate: Validate
 ) -> None:
     monitor = "PodMonitor" if kind == "PodMonitor" else "ServiceMonitor"

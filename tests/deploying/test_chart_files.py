@@ -14,7 +14,7 @@ VALUES: JsonObject = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 VALUES_SCHEMA: JsonObject = json.loads(SCHEMA.read_text("utf-8"))
 
 
-def test_the_schema_knows_every_setting_of_temper() -> None:
+def test_the_schema_of_the_chart_contains_every_setting_of_temper() -> None:
     text = SCHEMA.read_text("utf-8")
     assert text == text_of(with_settings(VALUES_SCHEMA)), (
         "run python -m tests.deploying.config_schema"
@@ -29,7 +29,7 @@ def test_the_schema_and_the_values_have_the_same_names() -> None:
 
 
 @pytest.mark.parametrize("secret", ["sk-1", "$KEY", "${}", "{KEY}"])
-def test_no_secret_goes_into_a_config_map(secret: str) -> None:
+def test_a_secret_in_the_value_config_violates_the_schema(secret: str) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"config": {"server": {"api_key": secret}}}, VALUES_SCHEMA)
     with pytest.raises(jsonschema.ValidationError):
@@ -44,7 +44,7 @@ def test_no_secret_goes_into_a_config_map(secret: str) -> None:
         ("valkey://:secret@valkey", False),
     ],
 )
-def test_store_address_must_not_contain_a_password(url: str, *, is_taken: bool) -> None:
+def test_a_store_url_with_a_password_violates_the_schema(url: str, *, is_taken: bool) -> None:
     validator = jsonschema.Draft202012Validator(VALUES_SCHEMA)
     assert validator.is_valid({"config": {"state": {"url": url}}}) == is_taken
 
@@ -54,7 +54,7 @@ def test_an_api_key_may_contain_a_variable_reference(reference: str) -> None:
     jsonschema.validate({"config": {"server": {"api_key": reference}}}, VALUES_SCHEMA)
 
 
-def test_the_chart_is_of_this_version_of_temper() -> None:
+def test_the_app_version_of_the_chart_is_the_version_of_temper() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
     assert chart["appVersion"] == PROJECT["project"]["version"]
 

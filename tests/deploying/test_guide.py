@@ -45,13 +45,13 @@ def values_of(command: str, parse: Callable[[str], JsonObject]) -> JsonObject:
     return values
 
 
-def test_every_command_is_rendered_or_marked() -> None:
+def test_every_command_of_the_guide_is_rendered_here_or_marked_not_run() -> None:
     others = [command for command in commands() if command not in RENDERED]
     assert [command for command in others if not command.endswith("# not run")] == []
     assert len(RENDERED) >= 6
 
 
-def test_the_metrics_of_the_guide_exist() -> None:
+def test_every_metric_named_in_the_guide_exists() -> None:
     known = re.findall(r'"(temper_\w+)"', read("proxy/observability/metrics.toml"))
     adapted = str(files()["rules.yaml"]["rules"])
     named = {*re.findall(r"\btemper_\w+", GUIDE)}

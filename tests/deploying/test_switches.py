@@ -59,14 +59,14 @@ def check_settings(
     SOUND.add(texts)
 
 
-def test_every_value_has_an_alternative() -> None:
+def test_every_value_of_the_chart_has_another_value_in_this_test() -> None:
     defaults = dict(leaves(DEFAULTS))
     assert {switch.path for switch in SWITCHES} == defaults.keys()
     assert [switch.path for switch in SWITCHES if switch.value == defaults[switch.path]] == []
 
 
 @pytest.mark.parametrize("switch", SWITCHES, ids=[switch.path for switch in SWITCHES])
-def test_a_value_has_an_effect_and_keeps_the_chart_valid(
+def test_changing_a_value_changes_the_manifests_and_keeps_them_valid(
     switch: Switch,
     render: Renders,
     validate: Callable[[JsonObject], None],
@@ -87,7 +87,7 @@ def test_a_value_has_an_effect_and_keeps_the_chart_valid(
     assert after.objects != before.objects
 
 
-def test_settings_arrive_as_they_were_written(
+def test_settings_in_the_chart_reach_temper_unchanged(
     render: Renders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config: JsonObject = {

@@ -85,7 +85,7 @@ def judge(engine: RealEngine, row: Row) -> Judge:
     return Judge(engine, row)
 
 
-def test_small_talk_is_answered_in_words(
+def test_small_talk_with_tools_offered_is_answered_with_text(
     server: Server, row: Row, judge: Judge, *, stream: bool
 ) -> None:
     pieces = 0
@@ -100,7 +100,7 @@ def test_small_talk_is_answered_in_words(
     assert not stream or pieces > len(SMALL_TALK)  # a busy engine sends several tokens in a chunk
 
 
-def test_request_for_a_tool_becomes_a_valid_call(
+def test_a_request_that_needs_a_tool_is_answered_with_a_valid_call(
     server: Server, direct: Server, row: Row, judge: Judge, *, stream: bool
 ) -> None:
     good = []
@@ -115,7 +115,7 @@ def test_request_for_a_tool_becomes_a_valid_call(
 
 
 @pytest.mark.parametrize("choice", ["required", "named", "none"])
-def test_tool_choice_is_respected(
+def test_tool_choice_required_and_named_and_none_are_respected(
     server: Server, direct: Server, row: Row, judge: Judge, choice: str, *, stream: bool
 ) -> None:
     chosen: JsonValue = NAMED if choice == "named" else choice
@@ -163,7 +163,7 @@ def test_a_call_is_forced_into_its_schema(
         assert all(good)
 
 
-def test_oversized_prompt_is_rejected_with_both_numbers(
+def test_an_oversized_prompt_is_a_400_with_its_tokens_and_the_window(
     server: Server, running: Running, row: Row, engine: RealEngine, *, stream: bool
 ) -> None:
     window = window_of(server, running, row, "overflow")
@@ -221,7 +221,9 @@ def test_random_fitting_conversations_are_not_compacted(
         assert is_whole, answer.report
 
 
-def test_disconnect_stops_the_engine(server: Server, running: Running, row: Row) -> None:
+def test_a_client_disconnect_stops_the_generation_of_the_engine(
+    server: Server, running: Running, row: Row
+) -> None:
     if running.generated is None:
         row.remarks["cancel"] = "not observable"
         pytest.skip("the engine does not say what it generates; that is no matter of extras")
@@ -241,7 +243,7 @@ def generated_after_disconnect(server: Server, running: Running) -> int:
     return settled(running) - before
 
 
-def test_usage_is_reported(server: Server, row: Row, *, stream: bool) -> None:
+def test_a_response_contains_the_token_usage(server: Server, row: Row, *, stream: bool) -> None:
     answer = server.ask("Hello!", TOOLS, stream=stream, **usage_if(stream))
     counts = cast("dict[str, int]", answer.usage or {})
     is_good = counts.get("prompt_tokens", 0) > 0 and counts.get("completion_tokens", 0) > 0
@@ -276,7 +278,7 @@ def test_cached_tokens_are_reported_where_known(server: Server, direct: Server, 
 
 
 @pytest.mark.parametrize("wrong", ["temperature", "picture"])
-def test_engine_rejection_is_a_client_error(
+def test_a_request_that_the_engine_rejects_is_a_4xx(
     server: Server, row: Row, wrong: str, *, stream: bool
 ) -> None:
     picture: JsonObject = {"type": "image_url", "image_url": {"url": A_PICTURE}}

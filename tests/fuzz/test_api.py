@@ -131,7 +131,7 @@ def check(response: httpx.Response, case: Case) -> None:
 
 
 @pytest.mark.parametrize(("path", "method", "mode"), WAYS)
-def test_response_is_as_documented_for_any_request(
+def test_a_random_post_request_gets_a_documented_response(
     path: str, method: str, mode: GenerationMode, send: Send
 ) -> None:
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -151,7 +151,7 @@ def test_response_is_as_documented_for_any_request(
 
 
 @pytest.mark.parametrize("path", sorted(PLAIN))
-def test_routes_without_a_body_respond_as_documented(path: str, send: Send) -> None:
+def test_a_get_request_to_any_documented_path_gets_a_documented_200(path: str, send: Send) -> None:
     case = SCHEMA[path]["get"].Case()
     response = send(case)
     check(response, case)

@@ -85,7 +85,7 @@ def question_of(request: Request) -> UpstreamRequest:
 
 @settings(deadline=None)
 @given(BODIES)
-def test_request_is_rejected_or_forwarded_unchanged(body: bytes) -> None:
+def test_a_random_request_is_rejected_or_forwarded_with_unchanged_members(body: bytes) -> None:
     request = read(body)
     if request is None:
         return
@@ -100,13 +100,13 @@ def test_request_is_rejected_or_forwarded_unchanged(body: bytes) -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=60) | VALUES.map(json.dump) | st.text(max_size=60).map(str.encode))
-def test_any_bytes_are_read_or_rejected(body: bytes) -> None:
+def test_random_bytes_are_never_read_as_a_request_without_messages(body: bytes) -> None:
     assert read(body) is None or b'"messages"' in body
 
 
 @settings(deadline=None)
 @given(BODIES)
-def test_request_is_sent_to_ollama_or_rejected_by_field(body: bytes) -> None:
+def test_a_random_request_is_encoded_for_ollama_or_rejected_with_its_field(body: bytes) -> None:
     request = read(body)
     if request is None:
         return
@@ -126,7 +126,7 @@ def test_request_is_sent_to_ollama_or_rejected_by_field(body: bytes) -> None:
 
 @settings(deadline=None)
 @given(FOR_ANTHROPIC)
-def test_request_is_sent_to_anthropic_or_rejected_by_field(body: bytes) -> None:
+def test_a_random_request_is_encoded_for_anthropic_or_rejected_with_its_field(body: bytes) -> None:
     request = read(body)
     if request is None:
         return
@@ -195,7 +195,7 @@ def parts_of(feed: Callable[[str], list[ReplyPart]], documents: list[JsonObject]
 
 @settings(deadline=None)
 @given(st.lists(nearly(CHUNK) | nearly(TEXT), max_size=3))
-def test_any_backend_stream_is_a_reply_or_an_error(chunks: list[JsonObject]) -> None:
+def test_random_openai_chunks_are_read_as_a_reply_or_an_error(chunks: list[JsonObject]) -> None:
     first = ChunkDecoder()
     assert parts_of(first.feed, chunks) == parts_of(ChunkDecoder().feed, chunks)
     parts_of(lambda _: first.finish(), chunks[:1])
@@ -203,7 +203,7 @@ def test_any_backend_stream_is_a_reply_or_an_error(chunks: list[JsonObject]) -> 
 
 @settings(deadline=None)
 @given(nearly(TEXT))
-def test_fast_chunk_parser_equals_the_slow_one(chunk: JsonObject) -> None:
+def test_the_fast_chunk_parser_reads_the_same_events_as_the_slow_parser(chunk: JsonObject) -> None:
     """The fast parser is used only after a reply has begun."""
     begun = ChunkDecoder()
     begun.feed('{"id":"c","choices":[]}')
@@ -216,7 +216,7 @@ def test_fast_chunk_parser_equals_the_slow_one(chunk: JsonObject) -> None:
 
 @settings(deadline=None)
 @given(st.lists(nearly(LINE), max_size=3))
-def test_any_ollama_stream_is_a_reply_or_an_error(lines: list[JsonObject]) -> None:
+def test_random_ollama_lines_are_read_as_a_reply_or_an_error(lines: list[JsonObject]) -> None:
     reader = LineReader()
     parts_of(lambda line: reader.feed(line.encode()), lines)
 
@@ -241,13 +241,15 @@ EVENTS: tuple[JsonObject, ...] = (
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(EVENTS).flatmap(nearly), max_size=8))
-def test_any_anthropic_stream_is_a_reply_or_an_error(events: list[JsonObject]) -> None:
+def test_random_anthropic_events_are_read_as_a_reply_or_an_error(events: list[JsonObject]) -> None:
     reader = EventReader()
     parts_of(lambda event: reader.feed(Event(event)), events)
 
 
 @given(st.lists(st.sampled_from([b"\n", b"\r\n", b" ", b"{}", b"\xc3\xa9", b"\xff"])), st.data())
-def test_lines_are_the_same_at_any_chunking(pieces: list[bytes], data: st.DataObject) -> None:
+def test_random_bytes_are_split_into_the_same_lines_in_any_chunking(
+    pieces: list[bytes], data: st.DataObject
+) -> None:
     stream = b"".join(pieces)
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=5))
     decoder = LineDecoder()
@@ -262,7 +264,7 @@ def test_lines_are_the_same_at_any_chunking(pieces: list[bytes], data: st.DataOb
 
 
 @pytest.mark.parametrize("value", [REQUEST, CHUNK, LINE])
-def test_the_documents_are_right_before_they_are_changed(value: JsonValue) -> None:
+def test_the_unchanged_documents_of_the_fuzzer_are_valid(value: JsonValue) -> None:
     document = json.dump(value)
     if value is REQUEST:
         assert read(document)

@@ -10,7 +10,7 @@ EACH = examples(100)
 
 
 @pytest.mark.parametrize("seed", range(RUNS))
-def test_no_broken_reply_breaks_its_reader(seed: int) -> None:
+def test_mutated_replies_raise_no_unexpected_exception(seed: int) -> None:
     for data in mutations(EACH, seed):
         try:
             fuzz_one(data)
@@ -19,7 +19,7 @@ def test_no_broken_reply_breaks_its_reader(seed: int) -> None:
             raise
 
 
-def test_there_are_many_replies_to_mutate() -> None:
+def test_there_are_more_than_500_replies_to_mutate() -> None:
     assert len(seeds()) > 500
     assert "<tool_call>" in dictionary()
     assert len(set(mutations(100, 0))) == 100

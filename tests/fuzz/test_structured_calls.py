@@ -45,14 +45,14 @@ def case(
 
 @settings(max_examples=examples(EXAMPLES), deadline=None)
 @given(cases())
-def test_a_valid_call_is_never_altered(data: bytes) -> None:
+def test_a_random_valid_call_is_returned_unchanged(data: bytes) -> None:
     judge(data)
 
 
 @pytest.mark.parametrize("path", mostly_deep(range(len(PATHS))), ids=PATHS)
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("whole", [False, True])
-def test_chunking_within_a_character_alters_nothing(
+def test_a_call_split_within_a_multibyte_character_is_returned_unchanged(
     *, path: int, stream: bool, whole: bool
 ) -> None:
     body = sent(case(path, whole=whole))
@@ -64,7 +64,7 @@ def test_chunking_within_a_character_alters_nothing(
     judge(msgspec.json.encode(case(path, *inside, stream=stream, whole=whole)))
 
 
-def test_most_generated_cases_are_healthy() -> None:
+def test_more_than_half_of_the_generated_calls_are_valid() -> None:
     healthy: list[bool] = []
 
     @settings(max_examples=examples(EXAMPLES), deadline=None)
@@ -88,12 +88,12 @@ def test_most_generated_cases_are_healthy() -> None:
         '{"s": "a"',
     ],
 )
-def test_invalid_calls_are_not_cases(arguments: str) -> None:
+def test_invalid_calls_are_not_counted_as_healthy(arguments: str) -> None:
     assert not is_healthy(case(0, arguments=arguments))
 
 
 @pytest.mark.parametrize("path", range(len(PATHS)), ids=PATHS)
-def test_duplicate_name_with_two_values_is_retried(path: int) -> None:
+def test_a_call_with_a_duplicate_member_name_is_retried(path: int) -> None:
     client, questions = ask_for(case(path, arguments='{"s": "a", "s": "b"}', stream=False))
     assert len(questions) > 1
     assert b'"b"' not in client.answer

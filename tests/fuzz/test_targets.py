@@ -34,7 +34,7 @@ def loop() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
-def test_every_target_accepts_its_seeds(target: Target) -> None:
+def test_every_fuzz_target_runs_without_a_finding(target: Target) -> None:
     @settings(max_examples=examples(FEW), deadline=None, suppress_health_check=list(HealthCheck))
     @given(target.inputs)
     def judge(data: bytes) -> None:
@@ -46,7 +46,7 @@ def test_every_target_accepts_its_seeds(target: Target) -> None:
 @pytest.mark.parametrize(
     ("target", "file"), KEPT, ids=[f"{target.name}-{file.name}" for target, file in KEPT]
 )
-def test_stored_findings_stay_fixed(target: Target, file: Path) -> None:
+def test_inputs_of_earlier_findings_pass(target: Target, file: Path) -> None:
     target.judge(file.read_bytes())
 
 
@@ -84,7 +84,9 @@ def test_failure_is_reported_and_its_input_stored(
     assert f"--again {finding.file}" in str(finding)
 
 
-def test_slow_input_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_input_that_takes_too_long_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watch, "MOST_SECONDS", 0.001)
 
     def spins(data: bytes) -> None:
@@ -105,7 +107,7 @@ def test_hanging_input_is_reported_and_stored(tmp_path: Path) -> None:
     assert [file.read_bytes() for file in (tmp_path / "planted").iterdir()] == [b"a"]
 
 
-def test_smallest_input_of_each_kind_is_stored(tmp_path: Path) -> None:
+def test_of_equal_failures_only_the_smallest_input_is_stored(tmp_path: Path) -> None:
     judging = Judging(Target("planted", st.binary(), fails), tmp_path)
     for data in (b"axb", b"xb", b"axbc"):
         judging.judge(data)
@@ -114,7 +116,7 @@ def test_smallest_input_of_each_kind_is_stored(tmp_path: Path) -> None:
     assert judging.tally.runs == 3
 
 
-def test_hypothesis_looks_for_the_smallest_input(tmp_path: Path) -> None:
+def test_hypothesis_reduces_a_failing_input_to_the_smallest(tmp_path: Path) -> None:
     inputs = st.text("xyz").map(str.encode)
     judging = Judging(Target("planted", inputs, fails), tmp_path)
     search(judging, 0.5, 1)
@@ -144,7 +146,7 @@ def test_command_reports_findings_and_sets_the_exit_status(
 
 
 @pytest.mark.parametrize("transport", ["pipe", "http", "events"])
-def test_a_good_script_of_a_tool_server_ends_in_a_result(transport: str) -> None:
+def test_the_seed_script_of_a_tool_server_ends_in_a_result(transport: str) -> None:
     if transport == "pipe":
         assert judge_pipe(GOOD_SCRIPT, NO_TIMEOUTS).startswith("done")
     else:
