@@ -52,7 +52,7 @@ gc.disable()
 MANY_CASES, STRIDE = 10, 7
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m deep` selects
+@pytest.hookimpl(tryfirst=True)  # run before pytest applies `-m deep`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark most cases of large tests as `deep`, and deselect deep tests in a run of all tests.
 
@@ -82,7 +82,7 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-MOST_PROCESSES = 4  # more would wait for each other's servers and memory
+MOST_PROCESSES = 4  # more processes would wait for memory and for the servers of other tests
 WAITING_PROCESSES = 1  # in addition to one process per core, because many tests wait for a server
 
 

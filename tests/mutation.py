@@ -150,7 +150,9 @@ def _replacements(node: _Node, parent: ast.AST, attribute: str, scope: ast.stmt)
     if isinstance(node, ast.BoolOp):
         for operands in _without_each(node.values):
             yield operands[0] if len(operands) == 1 else ast.BoolOp(node.op, operands)
-    elif not is_condition and not isinstance(parent, ast.BoolOp):  # both cover a negation
+    elif not is_condition and not isinstance(
+        parent, ast.BoolOp
+    ):  # a negation would equal one of these mutants
         yield from _changed(node, scope)
     if isinstance(parent, ast.Compare) or not isinstance(scope, _Function):
         yield from _with_changed_rows(node)
@@ -264,7 +266,7 @@ class Check:
         lines = self._trace(session.items)
         gc.unfreeze()  # tests/conftest.py hides the objects that exist before the first test
         functions = [item for item in gc.get_objects() if isinstance(item, FunctionType | _CACHE)]
-        gc.freeze()  # or each forked process would copy the memory that a collection touches
+        gc.freeze()  # otherwise a collection would make each forked process copy its memory
         running: dict[int, Mutant] = {}
         every = (
             mutant for file, scopes in self.targets.items() for mutant in mutants(file, scopes)

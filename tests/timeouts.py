@@ -41,7 +41,7 @@ async def until(is_so: Callable[[], bool]) -> None:
     """Let other tasks and processes work until a condition is true."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
         looks = 0
-        while not is_so():  # the condition has no event
+        while not is_so():  # there is no event to wait for
             looks += 1
             # other tasks run at once, other processes get the CPU
             await asyncio.sleep(0 if looks < BUSY_LOOKS else 0.002)

@@ -92,7 +92,10 @@ async def test_a_terminal_tool_called_before_a_required_step_is_retried(
         "report",
     ]
     roles = [message["role"] for message in result.messages]
-    assert roles == ["user", *("assistant", "tool") * 2]  # the retry is not in the conversation
+    assert roles == [
+        "user",
+        *("assistant", "tool") * 2,
+    ]  # the rejected call and its retry are not in the history
 
 
 async def test_a_run_of_more_than_twice_the_window_is_compacted_to_fit(
@@ -107,7 +110,9 @@ async def test_a_run_of_more_than_twice_the_window_is_compacted_to_fit(
     fitted = [fact for fact in result.facts if isinstance(fact, Compacted)]
     assert max(fact.client for fact in fitted) > 2 * CONTEXT_TOKENS
     assert max(fact.sent for fact in fitted) < CONTEXT_TOKENS
-    assert len(result.messages) == 2 + 2 * PAGES  # only prompts are compacted
+    assert (
+        len(result.messages) == 2 + 2 * PAGES
+    )  # the history is complete; only prompts are compacted
 
 
 async def test_a_canceled_agent_frees_its_slot_of_the_server(

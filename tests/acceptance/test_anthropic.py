@@ -145,7 +145,7 @@ async def test_a_call_of_the_respond_tool_is_returned_as_text(double: AnthropicD
 async def test_if_a_call_is_required_prose_is_retried_until_the_last_attempt_forces_the_call(
     double: AnthropicDouble,
 ) -> None:
-    """There is no grammar, so the last attempt forces a call; the prompt stays unchanged."""
+    """Anthropic's API has no grammar, so the last attempt sets `tool_choice` to force a call."""
     async with chat(double, "require") as client:
         completion = await ask(client, "[[prose]]")
     assert calls_in(completion) == [("get_weather", {"city": "Paris"})]
@@ -333,7 +333,7 @@ async def test_an_option_that_anthropic_lacks_is_emulated_or_rejected_by_name(
 
 
 async def test_command_serves_an_anthropic_backend(llama_server: RunningServer) -> None:
-    """Use the real server without the double, with its list of models and its errors."""
+    """llama-server is the backend here, without the double: its model list and its errors."""
 
     def use() -> None:
         environment = {

@@ -1,4 +1,4 @@
-"""Temper with closed standard streams, as some supervisors start programs."""
+"""Temper with closed standard streams: some process supervisors start programs in this way."""
 
 import subprocess
 import sys

@@ -64,7 +64,7 @@ def test_a_tool_call_waits_until_the_operator_allows_or_refuses_it(
 
 
 def waiting(client: httpx.Client) -> JsonObject:
-    """Wait until a call waits for a person."""
+    """Wait until a call waits for the operator's decision; return the call."""
     confirmations: list[JsonObject] = []
     while not confirmations:
         time.sleep(0.02)

@@ -141,7 +141,7 @@ async def test_the_token_count_equals_the_usage_and_does_not_depend_on_the_parse
 
 
 class WithoutCounting(httpx.AsyncBaseTransport):
-    """A transport to a build without the counting endpoint."""
+    """An HTTP transport to a llama-server build that has no endpoint for token counting."""
 
     def __init__(self) -> None:
         self._pool = plain_transport()

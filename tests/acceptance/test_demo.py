@@ -37,7 +37,7 @@ def paste(command: str) -> str:
 
 
 def read_until_examples(process: subprocess.Popen[str]) -> tuple[str, list[str]]:
-    """Return the output, and the commands in it."""
+    """Read the output up to the example commands; return the output and the commands."""
     assert process.stdout is not None
     printed: list[str] = []
     commands: list[str] = []

@@ -1,7 +1,7 @@
 """Every kind of attempt of a turn, with the whole app and a real llama-server.
 
-The engine adapter records the requests and the usage that the server reports. The model has one
-reply for each nudge, see below.
+The engine adapter records the requests and the usage that the server reports. The model has
+one reply for each nudge; see the constants below.
 """
 
 import asyncio
@@ -172,7 +172,7 @@ class Ladder:
 async def ladder(
     server: RunningServer, policy: Policy | None = None, timeouts: StreamTimeouts | None = None
 ) -> AsyncGenerator[Ladder, None]:
-    """Run the app before a server."""
+    """Run the app in front of a server."""
     engine = WatchedServer(server)
     serves = ServerOptions(policy=policy or Policy(), timeouts=timeouts or StreamTimeouts())
     async with in_front_of(engine, serves, ScriptedBackend()) as proxy:
@@ -243,7 +243,7 @@ async def test_a_model_that_follows_the_nudge_returns_a_valid_call_in_the_second
 async def test_after_a_parser_error_of_the_server_the_retries_are_parsed_by_temper(
     failing_server: RunningServer, *, stream: bool
 ) -> None:
-    """The server can parse neither the first reply nor the reply to the nudge."""
+    """The server fails to parse both the first reply and the reply to the nudge."""
     async with ladder(failing_server) as temper:
         answer = await temper.ask("[[other keys]]", stream=stream)
     assert answer.called == [PARIS]

@@ -1,4 +1,4 @@
-"""A real server process: its start, stop, crash and failures, and that none is leaked."""
+"""A real llama-server process: its start, stop, crash and failures; no process may be leaked."""
 
 import asyncio
 import os
@@ -188,5 +188,5 @@ def test_killing_the_parent_ends_the_llama_server(tmp_path: Path) -> None:
             # a surviving server would generate to the end of its context and close properly
             with pytest.raises(httpx.TransportError):
                 reply.read()
-    # a dying process closes one socket after another, within milliseconds
+    # a killed process closes its sockets one after another, within milliseconds
     wait_until(lambda: not is_listening(base_url))

@@ -66,7 +66,7 @@ class Served:
         for file in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 command = file.read_bytes().split(b"\0")
-            except OSError:  # it has just ended
+            except OSError:  # the process has ended meanwhile
                 continue
             if str(self.model).encode() in command and b"-np" in command:
                 processes.append(int(file.parent.name))
@@ -88,7 +88,7 @@ class Served:
             return probe.connect_ex((address.host, address.port or 0)) == 0
 
     def stop(self) -> str:
-        """Stop it as an operator does; return its output."""
+        """Send SIGTERM to Temper, as an operator does; return its output."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.communicate()[1]
 
@@ -174,7 +174,7 @@ def test_a_server_crash_ends_the_stream_with_an_error_and_the_server_restarts(
 ) -> None:
     with served(model) as temper:
         took: list[float] = []
-        for _ in range(3):  # a busy machine may disturb one or two of three
+        for _ in range(3):  # on a busy machine one or two of three measurements may be too slow
             with temper.open_stream() as lines:
                 temper.kill_server()
                 killed = time.monotonic()

@@ -39,7 +39,7 @@ MODEL = "scripted:latest"
 
 @pytest.fixture(params=[Path.NATIVE, Path.RENDERED], ids=lambda path: str(path.value))
 def double(request: pytest.FixtureRequest, llama_server: RunningServer) -> OllamaDouble:
-    """A double for each format of calls."""
+    """A double whose llama-server parses the model's calls, and one that parses them itself."""
     return OllamaDouble(llama_server, cast("Path", request.param))
 
 
@@ -309,7 +309,7 @@ async def test_disconnect_cancels_the_generation_within_two_seconds(
 ) -> None:
     took: list[float] = []
     async with temper(double, policy="accept") as (client, _):
-        for _ in range(3):  # a busy machine may disturb one or two of three
+        for _ in range(3):  # on a busy machine one or two of three measurements may be too slow
             asking = asyncio.create_task(ask(client, "[[forever]]"))
             await seconds_until(llama_server, is_busy=True)
             asking.cancel()

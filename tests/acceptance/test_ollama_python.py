@@ -45,7 +45,9 @@ from tests.fakes.tool_loops import (
     temper_with_leaking_llama_server,
 )
 
-pytestmark = pytest.mark.usefixtures("llama_server")  # the loop outlives the module
+pytestmark = pytest.mark.usefixtures(
+    "llama_server"
+)  # `llama_server` has session scope, so its event loop keeps running after this module
 
 
 class Way(Protocol):
@@ -223,7 +225,7 @@ def test_load_options_are_forwarded_to_ollama(mock: RightOllama, both: tuple[str
     whole(served.url, "chat", model=MODEL, messages=messages, options=options, keep_alive="7m")
     body = mock.bodies[-1]
     assert body["keep_alive"] == "7m"
-    # the model was loaded with a window before, which is kept
+    # Temper keeps the window (num_ctx) with which the model is already loaded
     assert body["options"] == {"num_gpu": 3, "num_ctx": 8192, "temperature": 0.5}
 
 

@@ -16,8 +16,8 @@ from tests.fakes.scripts import TOOLS
 from tests.fakes.sdk_answers import OFFERED
 from tests.timeouts import TIMEOUT_SECONDS
 
-# Calls are plain JSON here, so the server parses every reply that does not begin like prose. It
-# responds with 500 to a reply that is not exactly in this form, and the reply is lost.
+# The calls of this template are plain JSON, so the server parses every reply that does not begin
+# like prose. If the reply is not exactly a call, the server responds with 500 and drops it.
 TEMPLATE = """
 {%- if tools %}{{- '<|im_start|>system\\nReply with JSON to call a function:\\n' }}
   {%- for tool in tools %}{{- (tool | tojson) + '\\n' }}{% endfor %}{{- '<|im_end|>\\n' }}

@@ -87,7 +87,7 @@ def client(
 def upstream(
     client: httpx.Client, engine: RecordingEngine, model: str, dialect: str, **members: JsonValue
 ) -> JsonObject:
-    """Send a request and return the one that reached the engine."""
+    """Send a request, and return the upstream request that the engine received."""
     path, body = DIALECTS[dialect]
     response = client.post(path, json={**body, "model": model, **members})
     assert response.status_code == 200, response.text

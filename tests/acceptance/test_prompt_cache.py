@@ -64,4 +64,6 @@ async def test_the_saved_prompt_cache_is_used_after_a_swap_and_a_restart_and_an_
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
     async with served(load_settings(None, {"models": models})) as client:
-        assert await conversation.turn(client, "a") == 0  # without the setting
+        assert (
+            await conversation.turn(client, "a") == 0
+        )  # without `prompt_cache.folder` nothing was restored

@@ -30,7 +30,7 @@ FACTS = 20
 SUBJECTS = ("billing", "search", "login", "export", "mail", "import", "chat", "report", "backup",
             "print", "upload", "invoice", "map", "calendar", "player", "editor", "wallet", "feed",
             "archive", "forum")  # fmt: skip
-WORDS = (  # includes the words of the facts
+WORDS = (  # the words of the facts
     "the service was restarted after port owner of team said that number reviews deploy log is "
     "green again on Monday"
 )
@@ -74,7 +74,7 @@ class Watched(LlamaServer):
 
 
 def turn(number: int, draw: Random) -> list[JsonObject]:
-    """Make the messages that a client adds before its next request, some with a fact."""
+    """Return the messages that a client adds before its next request; some contain a fact."""
     words = [" ".join(draw.choices(WORDS.split(), k=9)) for _ in range(6)]
     if number % (TURNS // FACTS) == 1 and number // (TURNS // FACTS) < FACTS:
         words.insert(3, fact(number // (TURNS // FACTS)))

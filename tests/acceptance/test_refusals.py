@@ -1,7 +1,7 @@
 """Rejections of engines, verbatim, and Temper's recovery; a scripted engine sends them.
 
-Each row runs in one dialect, and in all dialects under `.ci/run`. The first request is answered
-although the engine rejects it; the second request is sent in the corrected form at once.
+Each row runs in one dialect, and in all dialects under `.ci/run`. The engine rejects the first
+request; Temper corrects it and sends it again. The second request is sent in the corrected form.
 """
 
 import logging
@@ -542,10 +542,10 @@ async def test_a_parser_error_moves_tools_into_the_prompt_of_its_conversation_on
 async def test_a_reply_lost_to_a_parser_error_counts_as_an_attempt(
     language: str, stream: bool
 ) -> None:
-    """The lost reply, a raw reply and a constrained reply are the limit of three generations."""
+    """At most three replies: one that the engine lost, one parsed by Temper, one constrained."""
     chat = Chat(has_tools=True)
     texts = [says("openai", "<tool_call>{broken")]
-    probed = says("openai", "Hello.")  # text is constrained by a grammar, which is probed once
+    probed = says("openai", "Hello.")  # Temper tries once whether the engine accepts a grammar
     last = says("openai", WRITTEN)
     scripts: list[Script | bytes] = [rejection("openai", 500, PEG), *texts, probed, last]
     async with run_temper("openai", *scripts) as (proxy, _):

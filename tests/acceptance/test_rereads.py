@@ -126,7 +126,7 @@ CHANGES: dict[str, Change] = {
     "emoji replaced": in_message(9, "Thank you 😀"),
     "line break in a result": in_message(3, '{"weather": "sun",\n"wind": "light"}'),
     "words before a call added": in_message(2, "Let me see."),
-    # branches
+    # conversations that branch from an earlier message
     "same request again": lambda _messages, _tools: None,
     "last turn undone": without(6, 10),
     "branch from an earlier question": lambda messages, _tools: messages.__setitem__(

@@ -61,7 +61,9 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
             first = next(iter(stream))
             assert first.choices[0].delta.role == "assistant"
             process.send_signal(signal.SIGTERM)
-            with suppress(openai.APIError, httpx.TransportError):  # unless it ends just in time
+            with suppress(
+                openai.APIError, httpx.TransportError
+            ):  # unless the stream ends within the grace period
                 list(stream)
         process.communicate()
     assert process.returncode == 0
@@ -147,5 +149,5 @@ def test_open_dashboards_do_not_delay_the_shutdown() -> None:
             process.send_signal(signal.SIGTERM)
             with suppress(httpx.TransportError):
                 list(lines)
-        process.communicate()  # waits for the tests' time limit, not for the grace period of 600 s
+        process.communicate()  # this would exceed the time limit of the test if Temper waited 600 s
     assert process.returncode == 0

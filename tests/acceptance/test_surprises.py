@@ -84,7 +84,9 @@ async def test_after_a_reply_without_opening_tag_the_reasoning_of_later_replies_
         first, second, third = [await proxy.client.post(CHAT, json=body) for _ in range(3)]
     message = first.json()["choices"][0]["message"]
     assert (message["reasoning_content"], message["content"]) == ("Hm.", "Hello there.")
-    assert "</think>" in second.json()["choices"][0]["message"]["content"]  # the format was unknown
+    assert (
+        "</think>" in second.json()["choices"][0]["message"]["content"]
+    )  # the first reply, before Temper has learned the format
     last = third.json()["choices"][0]["message"]
     assert (last["reasoning_content"], last["content"]) == ("Hm.", "Hello.")
 

@@ -16,7 +16,7 @@ from tests.fakes.pseudo_terminal import CODES, WatchedCommand, on_terminal
 from tests.timeouts import TIMEOUT_SECONDS
 
 READY = r"ready at (http://[^ ]+)/v1 \(scripted, loaded in [0-9.]+ s\)"
-CTRL_S, CTRL_Q = "\x13", "\x11"  # a terminal pauses its output, and continues
+CTRL_S, CTRL_Q = "\x13", "\x11"  # Ctrl-S pauses the output of a terminal, Ctrl-Q continues it
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "[[plain]] hello"}]}
 
 

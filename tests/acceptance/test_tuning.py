@@ -69,7 +69,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 async def ask(target: ModelTarget) -> tuple[str, str]:
-    """Return the reply and the tuned options reported to clients."""
+    """Send a request; return the reply and the tuned options that its headers report."""
     async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
         answer = await client.post(f"{target.url}/v1/chat/completions", json=ASKED)
         models = await client.get(f"{target.url}/v1/models")

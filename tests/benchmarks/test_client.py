@@ -1,4 +1,4 @@
-"""The client of the benchmarks measures the same, however the response is split into reads."""
+"""The client of the benchmarks: its counts and times do not depend on the chunking."""
 
 import asyncio
 import time

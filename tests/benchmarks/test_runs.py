@@ -1,4 +1,4 @@
-"""Runs of the load benchmark that last fractions of a second, so their figures mean nothing."""
+"""Very short runs of the load benchmark: they complete, but their figures mean nothing."""
 
 import sys
 from pathlib import Path

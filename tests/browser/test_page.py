@@ -316,7 +316,7 @@ def test_the_page_has_a_text_for_every_phase_and_outcome_and_state_and_reason(
     assert {*words["TOOL_SERVER_STATES"]} == {state.value for state in RestartState}
     assert {*words["MODEL_STATES"]} == {*get_args(Condition), "unknown"}
     missing = {code for code, (status, _) in DASHBOARD_PROBLEMS.items() if status == 404}
-    missing -= {"confirmation_over"}  # has a text already
+    missing -= {"confirmation_over"}  # the page already has a text for this code
     assert {*words["REASONS"]} == missing
     assert len(Health) == 3
 
@@ -431,7 +431,9 @@ def test_a_burst_of_450_requests_appears_completely(open_page: Open, stage: Serv
     for _ in range(450):
         answered(stage)
     page.locator(f"#row-{stage.board.name_of(stuck)}.live").wait_for()
-    page.get_by_role("button", name="Show more (351)").wait_for()  # of 451; a state has 200
+    page.get_by_role(
+        "button", name="Show more (351)"
+    ).wait_for()  # 451 rows, of which 100 are visible; the initial state has 200
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Agent frameworks with Temper's default settings.
 
-They need the extra `clients` (litellm its own, `clients-litellm`; coding agents come from npm);
-without it they are skipped.
+The tests need the extra `clients`. Those of litellm need the extra `clients-litellm`, and coding
+agents come from npm. Tests whose library or program is missing are skipped.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Hard negatives, one file for each reason why a reply has an unintended call.
+"""Hard negatives (replies with an unintended call), one file for each reason.
 
 A reply follows a line with its title. An arrow introduces the intended call: its name, and its
 arguments if it has any. The client may receive only that call.

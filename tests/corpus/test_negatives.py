@@ -1,4 +1,4 @@
-"""Hard negatives: none of them is executed, under any text policy and in any chunking."""
+"""Replies that resemble a call (hard negatives): none is returned as a call."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Replies that quote a call, repeat one of a tool result, or must stay unchanged."""
+"""Replies that quote a call or copy one from a tool result, and answers that must not change."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -74,7 +74,7 @@ def test_quoted_and_copied_calls_have_the_same_result_in_any_chunking() -> None:
 
 
 def must_stay() -> list[Case]:
-    """Read the texts; a line with @ is the user's message."""
+    """Read the listed answers; a line that begins with @ is the user's message."""
     _, *entries = f"\n{STAY.read_text(encoding='utf-8')}".split("\n=== ")
     return [_read(*entry.partition("\n")) for entry in entries]
 

@@ -26,7 +26,7 @@ class Switch:
 
     @property
     def base(self) -> JsonObject:
-        """The values of the shape."""
+        """The values of the pool or of the unit, before the replacement."""
         return SHAPES[self.shape]
 
 

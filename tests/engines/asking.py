@@ -1,4 +1,4 @@
-"""Requests of the suite, through Temper and direct, and parsers of the responses."""
+"""Requests of the engine tests, through Temper and directly, and parsers of responses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

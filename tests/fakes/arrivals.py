@@ -157,4 +157,4 @@ def is_bounded(work: Callable[[str], object], text: Callable[[int], str], size: 
 def _time(work: Callable[[str], object], text: str) -> float:
     start = time.process_time()
     work(text)
-    return max(time.process_time() - start, 1e-3)  # shorter times are noise
+    return max(time.process_time() - start, 1e-3)  # times below this are noise

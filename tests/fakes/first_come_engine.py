@@ -31,7 +31,7 @@ class FirstComeEngine:
         return len(self._asked)
 
     def end_round(self) -> None:
-        """Answer all running requests."""
+        """Answer all running requests; the next requests in the queue then start."""
         self.rounds += 1
         for _ in range(min(self.slots, len(self._asked))):
             self._asked.popleft().set()

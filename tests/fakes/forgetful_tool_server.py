@@ -50,7 +50,7 @@ class ForgetfulToolServer:
 async def _flood() -> AsyncGenerator[bytes, None]:
     while True:
         yield b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n' * 100
-        await asyncio.sleep(0)  # even if the client does not read it
+        await asyncio.sleep(0)  # let other tasks run, even if the client does not read
 
 
 def _result(method: str, params: JsonObject) -> JsonObject:

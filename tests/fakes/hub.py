@@ -29,7 +29,7 @@ class FakeHub:
     is_gated: bool = False
     breaks_after: list[int] = field(default_factory=list)  # bytes of each of the next responses
     is_damaged: bool = False
-    ranges: list[str] = field(default_factory=list)  # of the requests for files
+    ranges: list[str] = field(default_factory=list)  # headers `Range` of the requests for files
     tokens: list[str] = field(default_factory=list)  # tokens that the storage server received
     storage_url: str = ""
 
@@ -89,7 +89,7 @@ class FakeHub:
 async def _pieces(content: bytes, most: int | None) -> AsyncIterator[bytes]:
     yield content[:most]
     if most is not None:
-        raise ConnectionResetError  # uvicorn closes the connection
+        raise ConnectionResetError  # uvicorn closes the connection after this exception
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class Interruption:
         await asyncio.create_task(observed())
         assert self._root is not None
         if not self._root.cancelled():
-            self._root.exception()  # any error
+            self._root.exception()  # an error of any kind may end the request
         while unfinished := [task for task in self.tasks if not task.done()]:
             _, pending = await asyncio.wait(unfinished, timeout=TIMEOUT_SECONDS)
             assert not pending, pending

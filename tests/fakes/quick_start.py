@@ -30,7 +30,7 @@ _MODULES = ("proxy", "benchmarks")  # other commands that are often started
 _REPOSITORY = Path(__file__).parents[2]
 _MOST_BYTES = 1 << 20
 _MOST_DESCRIPTORS = 256  # file descriptors of the forked process: it has a dozen
-_SET_CHILD_SUBREAPER = 36  # of prctl
+_SET_CHILD_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 # variables that interpreters and libraries read before Temper does
 _READ_AT_IMPORT = re.compile(r"(PYTHON|OTEL_|PROMETHEUS_|LC_|LD_|COV)\w*|LANG(UAGE)?|TZ")
 

@@ -64,7 +64,7 @@ RESPOND = (
 
 SCRIPTS: dict[str, str | Sequence[str]] = {
     "default": "I am a scripted model and have nothing to say about that.",
-    # right calls
+    # valid calls in the format of the template
     "[[call]]": call('{"city": "Paris", "unit": "celsius"}'),
     "[[two calls]]": call("{}", "get_time") + "\n" + call('{"city": "Oslo"}'),
     "Call the tool `report`": call('{"feeling": "fine"}', "report"),
@@ -81,7 +81,7 @@ SCRIPTS: dict[str, str | Sequence[str]] = {
     "[[thinking]]": f"<think>\n{THOUGHTS}\n</think>\n\nThe answer is 4.",
     "[[thinking call]]": "<think>\nA tool will know.\n</think>\n\n" + call('{"city": "Bern"}'),
     "[[forever]]": ("and so on", " and on\0"),
-    # calls in a wrong spelling
+    # calls in a format that llama-server does not parse
     "[[no newline]]": run_on_call('{"city": "Lyon"}'),
     "[[bare]]": '{"name": "get_weather", "arguments": {"city": "Graz"}}',
     "[[fenced]]": '```json\n{"name": "get_weather", "arguments": {"city": "Cork"}}\n```',

@@ -20,7 +20,7 @@ from tests.fakes.scripts import THOUGHTS, TOOLS, reply_to
 POLICY_HEADER = "x-temper-text-policy"
 OFFERED = cast("list[ChatCompletionToolUnionParam]", list(TOOLS))
 
-# a call and its result
+# the history: a call and its result
 AFTER_A_CALL: tuple[ChatCompletionMessageParam, ...] = (
     {
         "role": "assistant",

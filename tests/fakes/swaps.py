@@ -56,7 +56,7 @@ class SwapBook:
         return self
 
     def load(self, name: str) -> "SwapBook":
-        """Load a model that fits, with one request that leaves at once."""
+        """Load a model that fits into memory, by one request that ends immediately."""
         self.receive(f"{name}0 asks").expect(f"start {name}")
         self.receive(f"{name} loaded").expect(f"serve {name}0")
         return self.receive(f"{name}0 leaves")

@@ -1,4 +1,4 @@
-"""Peers as processes: each is loaded once and then forked, because loading takes seconds."""
+"""Peers (other proxies) as processes: each is imported once and forked for every test."""
 
 import atexit
 import functools

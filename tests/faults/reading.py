@@ -1,4 +1,4 @@
-"""The substance of a peer's response.
+"""Tolerant reading of the responses of peers (other proxies).
 
 `tests.fakes.answers` requires many details that clients rely on. A peer that lacks such a detail
 should not fail a row about another fault.
@@ -14,7 +14,7 @@ from tests.fakes.answers import Answer
 
 
 def read_loosely(response: httpx.Response) -> Answer:
-    """Read a complete response, streamed or not, in any form."""
+    """Read a complete response, streamed or not; tolerate missing or additional members."""
     answer = Answer(response.status_code, response.headers, response.content)
     if response.headers.get("content-type", "").startswith("text/event-stream"):
         for line in response.text.splitlines():

@@ -337,7 +337,7 @@ LARGE = json.dump(chats(messages=[user("x" * HUGE)]))
 
 @SIZE
 async def test_oversized_body_is_rejected(subject: str) -> None:
-    """A peer closes the connection without reading the rest, so a client may miss the status."""
+    """A peer may close the connection with unread data; then the client receives no status."""
     async with before(subject, says("Hi.")) as proxy:
         try:
             status = (await proxy.send(LARGE)).status

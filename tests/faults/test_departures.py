@@ -29,7 +29,7 @@ UNUSED = says("No client reads this.")
 SILENT = Script((Ending.NEVER,))
 WITH_HEADERS = Script((sse.START, Ending.NEVER))
 TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
-TRIES = 5  # tries, because a busy machine may be too slow in some
+TRIES = 5  # number of tries: on a busy machine some are too slow
 LARGE_WINDOW = 65_536  # tokens: generating them takes much longer than a test
 
 
@@ -183,7 +183,7 @@ async def test_disconnect_does_not_affect_other_clients(*, subject: str, stream:
         await proxy.backend.next_request()
         async with asking(proxy.client, chats(stream=stream)):
             upstream_request = await proxy.backend.next_request()
-        with suppress(TimeoutError):  # the tests above check the end of the generation
+        with suppress(TimeoutError):  # that the generation ends is checked by the tests above
             await is_disconnected(upstream_request)
         gate.set()
         assert (await other).text == "Hi."

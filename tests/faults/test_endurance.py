@@ -50,7 +50,9 @@ async def stream(proxy: ProxyUnderTest) -> AsyncGenerator[None, None]:
         yield
     finally:
         writer.close()
-        await writer.wait_closed()  # ending the process blocks this loop
+        await (
+            writer.wait_closed()
+        )  # end the process in a thread: waiting for it would block this loop
 
 
 @pytest.mark.deep

@@ -91,7 +91,7 @@ async def _ran(
         assert all(ticket.may_retry() for ticket in tickets), at
     with attempt.talk.hold():  # raises if the interrupted run still uses the conversation
         pass
-    # the next run begins with the first script
+    # the next run starts again with the first scripted reply
     while len(backend.upstream_requests) % len(SCRIPTS):
         backend.upstream_requests.append(backend.upstream_requests[-1])
     if not interruption.has_struck:

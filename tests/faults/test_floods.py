@@ -29,7 +29,7 @@ pytestmark = pytest.mark.fault("F44")
 LENGTH = 300_000  # characters
 PIECE = 300  # characters per delta; more than a model sends, for a fast test
 LEAST_ANSWERS = 50
-LONGEST_SILENCE = 0.25  # as a share of the time of the flood
+LONGEST_SILENCE = 0.25  # the longest permitted silence, as a share of the time of the flood
 MOST_TRIES = 5
 MOST_CONNECTIONS = 8  # the chat, and Temper's lookups of a backend before it
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -89,7 +89,7 @@ async def flood(text: str, *, stream: bool) -> Flood:
         await caller.send_chunk(sse.START)
         for start in range(0, len(text), PIECE):
             await caller.send_chunk(sse.text(text[start : start + PIECE]))
-            await asyncio.sleep(0)  # a model pauses much longer
+            await asyncio.sleep(0)  # a real model pauses much longer between two tokens
         await caller.send_chunk(sse.end())
         await caller.send_chunk(b"")
 

@@ -104,13 +104,13 @@ def assert_linear(once: int, twice: int, four_times: int) -> None:
 def test_executed_lines_grow_linearly_with_each_part_of_a_request(part: str) -> None:
     dialect, make = PARTS[part]
     bodies = [json.dump(make(factor * COUNT)) for factor in (1, 2, 4)]
-    answer(dialect, bodies[0])  # the first request does the constant work
+    answer(dialect, bodies[0])  # the first request also imports modules and fills caches
     assert_linear(*[lines_run(partial(answer, dialect, body)) for body in bodies])
 
 
 def receive_reply(reply: Reply) -> None:
     book = Playbook.of(make_request(stream=True), Policy(attempts=1)).ask()
-    with suppress(CallBrokeOff, EnoughReadError):  # rejected replies are counted, too
+    with suppress(CallBrokeOff, EnoughReadError):  # the work for rejected replies counts as well
         book.receive(*reply)
 
 

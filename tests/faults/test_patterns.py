@@ -105,5 +105,5 @@ def test_a_pattern_that_is_expensive_to_check_is_skipped_and_reported(
 ) -> None:
     messages = problems[name]
     assert isinstance(messages, list)
-    assert len(messages) == 2  # of the call, and of the answer
+    assert len(messages) == 2  # one problem for the call, and one for the answer
     assert all("pattern" in str(message) for message in messages)

@@ -20,7 +20,7 @@ def _completion(reason: str, **content: JsonValue) -> bytes:
 _FUNCTION: JsonObject = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
 _CALLS: list[JsonValue] = [{"id": "call_1", "type": "function", "function": _FUNCTION}]
 
-# whole bodies, which every subject reads
+# replies that are not streamed
 COMPLETION = _completion("stop", content="It is sunny.")
 CALL = _completion("tool_calls", content=None, tool_calls=_CALLS)
 

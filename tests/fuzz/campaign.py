@@ -1,4 +1,4 @@
-"""Tests inputs, and counts runs, findings, and the highest cost."""
+"""Runs the inputs of a target; counts runs, findings, and the highest cost."""
 
 import contextlib
 import hashlib
@@ -104,7 +104,7 @@ class Judging:
         return None
 
     def _watch(self, data: bytes, cost: Cost) -> None:
-        """Judge an input, again if it was slow.
+        """Judge an input; judge it a second time if it was slow.
 
         A first run may import modules, and a busy machine makes even processor time longer: inputs
         of two bytes took 1.2 s next to six test runs, and no time when they were repeated.

@@ -31,7 +31,7 @@ async def _answer(sent: bytes) -> bytes:
 
 
 def judge(data: bytes) -> None:
-    """Send bytes after a request: the first response is right, and no other one is incomplete."""
+    """Send bytes after a valid request; its response must be right, later responses complete."""
     answer = run(_answer(GOOD + data + b"G"))  # an idle connection may stay open
     client = h11.Connection(h11.CLIENT)
     client.receive_data(answer)

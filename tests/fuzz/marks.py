@@ -32,7 +32,7 @@ ANSWER = "It is sunny."
 _BLOCKS = REASONING | RESULTS
 _REQUESTS = (ask(), after_result("It is noon."))
 _POLICIES = (TextPolicy.ACCEPT, TextPolicy.AUTO, TextPolicy.RESPOND)
-# marks that only enclose results and reasoning
+# marks that enclose results or reasoning, never calls
 _OWN = [*_BLOCKS, *(end for end in _BLOCKS.values() if end not in SPECIAL_TOKENS)]
 _SHOWN = re.compile(loose_pattern(*_OWN), re.IGNORECASE)
 

@@ -41,7 +41,7 @@ JUDGES = {tool.name: Draft202012Validator(tool.parameters) for tool in REQUEST.t
 
 POLICIES = tuple(TextPolicy)
 LONGEST = 4_096  # characters
-MOST_CALLS = 40  # function calls for each character, and for each reply
+MOST_CALLS = 40  # permitted Python function calls: for each character, and for each reply
 MOST_CALLS_AT_ALL = 500
 
 _WORD = re.compile(r"\w+")

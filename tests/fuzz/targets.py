@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 class Target:
     """A part of Temper that reads input; `judge` raises if the part reacts wrongly to an input.
 
-    It is `guided` if bytes that are changed anywhere may still get far.
+    It is `guided` if randomly changed bytes often remain valid input (see `guidance`).
     """
 
     name: str

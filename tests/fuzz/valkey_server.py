@@ -1,4 +1,4 @@
-"""A Valkey server that answers with arbitrary bytes: Temper treats it as unavailable."""
+"""Fuzz target: a Valkey server that answers with random bytes."""
 
 import asyncio
 from contextlib import suppress

@@ -16,11 +16,11 @@ from types import FrameType
 
 MEGABYTE = 2**20
 MOST_SECONDS = 1.0  # CPU time per input
-MOST_BYTES = 64 * MEGABYTE  # bytes beyond the memory before
+MOST_BYTES = 64 * MEGABYTE  # bytes of memory beyond those in use before the input
 COPIES = 8  # copies of an input in memory at once, decoded ones included
 _HOPELESS = 10  # multiple of the maximum, at which an input is stopped
-_IDLE_SECONDS = 60.0  # of wall time, after which an input that waits is stopped
-_FROZEN_SECONDS = 600.0  # of wall time, after which the process is killed
+_IDLE_SECONDS = 60.0  # seconds of wall time after which a waiting input is stopped
+_FROZEN_SECONDS = 600.0  # seconds of wall time after which the process is killed
 
 _STANDARD_ERROR = 2
 _STATUS = Path("/proc/self/status")

@@ -40,7 +40,7 @@ async def test_a_valid_call_is_returned_with_the_id_of_the_backend(*, stream: bo
 
 
 def stream_text(stream: bool) -> str | None:
-    """Return how an empty text is represented: a stream begins with an empty delta."""
+    """Return the text of an answer without text: "" for a stream, None for a single body."""
     return "" if stream else None
 
 
@@ -175,7 +175,9 @@ async def test_the_third_attempt_is_constrained_to_a_call(*, stream: bool) -> No
     assert isinstance(format_, dict)
     assert format_["type"] == "json_schema"
     assert "get_weather" in json.dump_text(format_)
-    assert "respond" in json.dump_text(format_)  # no argument was certain, so nothing was shown
+    assert "respond" in json.dump_text(
+        format_
+    )  # no argument was certain, so nothing had been streamed
 
 
 async def test_if_the_retry_fails_the_earlier_reply_is_returned(*, stream: bool) -> None:

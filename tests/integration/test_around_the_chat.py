@@ -1,4 +1,4 @@
-"""Keys, routes, models and health: all endpoints but the chat."""
+"""API keys, routes, models, health and CORS: every endpoint except chat completions."""
 
 import logging
 

@@ -18,8 +18,8 @@ from temper_evals.scenarios.worlds import objection
 
 needs_bfcl = "needs BFCL: pip install mpmath && pip install --no-deps bfcl-eval"
 
-# Tasks whose right calls, according to the package, are rejected by its own checker: the checker
-# requires an argument that the right calls lack, or rejects an argument that they have.
+# Tasks whose expected calls are rejected by the checker of the same package: the checker requires
+# an argument that these calls lack, or rejects an argument that they have.
 CONTRADICTIONS = {
     "bfcl-parallel_multiple_26",
     "bfcl-live_simple_106-63-0",
@@ -35,7 +35,7 @@ def require_bfcl() -> None:
 
 
 def play_right_calls(task: bfcl.BfclTask) -> Judgment:
-    """Make the right calls of a task, without a model, and judge them."""
+    """Run the expected calls of a task without a model, and return the verdict."""
     if isinstance(task, bfcl.BfclConversation):
         state = task.world()
         for number, turn in enumerate(task.turns):
@@ -199,7 +199,7 @@ DONE = PlannedCall("done", {})
 
 
 def worked_on(task: tau2.TicketTask, *replies: tuple[PlannedCall, ...]) -> Judgment:
-    """Run a task with these calls of each reply."""
+    """Run a task with a model whose replies contain these calls; return the verdict."""
     world, transcript = task.world(), list[JsonObject]()
     for calls in replies:
         written: list[JsonValue] = [

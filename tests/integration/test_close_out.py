@@ -100,7 +100,7 @@ REASONS = {
     "/v1/messages": '"stop_reason":"tool_use"',
     "/v1/responses": '"type":"function_call"',
 }
-# the end of the text and the keep-alive of each dialect
+# for each dialect: the end of the text, and a keep-alive
 ENDS = {
     "/v1/chat/completions": (b'"finish_reason":"', b'"delta":{}'),
     "/v1/messages": (b"content_block_stop", b"event: ping"),

@@ -28,7 +28,7 @@ OVERFLOW: JsonObject = {
 
 
 def step(number: int) -> list[JsonValue]:
-    """Make a call and its result, together some hundred tokens."""
+    """Return a call and its result, together some hundred tokens."""
     arguments = json.dump_text({"city": f"City number {number}"})
     call: JsonObject = {
         "id": f"call_{number}",
@@ -242,7 +242,7 @@ def in_words(text: str) -> int:
 
 
 def prose(number: int) -> list[JsonValue]:
-    """Make a step of long words, also in the arguments."""
+    """Return a call and a result with long English words."""
     called, result = step(number)
     assert isinstance(called, dict)
     assert isinstance(result, dict)
@@ -254,14 +254,14 @@ def prose(number: int) -> list[JsonValue]:
 
 
 def chinese(number: int) -> list[JsonValue]:
-    """Make a step in another script."""
+    """Return a call and a result in Chinese."""
     called, result = step(number)
     assert isinstance(result, dict)
     return [called, {**result, "content": f"城市 {number}\n" + "今天晴朗而温暖。明天有雨。\n" * 40}]
 
 
 def emoji(number: int) -> list[JsonValue]:
-    """Make a step that needs many tokens for its length."""
+    """Return a call and a result with emoji, which need many tokens for their length."""
     called, result = step(number)
     assert isinstance(result, dict)
     return [called, {**result, "content": f"{number}: " + "☀️🌧️⛅ " * 90}]

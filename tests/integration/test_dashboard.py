@@ -197,7 +197,7 @@ async def test_applying_the_events_to_a_state_gives_the_later_state(*, stream: b
 
 async def test_events_after_a_flood_of_rows_give_the_same_rows_as_the_state() -> None:
     rows: dict[JsonValue, JsonObject] = {}
-    flood = 80  # more than fit in a batch, fewer than fit in a state
+    flood = 80  # more rows than one event contains, fewer than the state contains
     async with temper(*[GOOD] * (flood + 1), observers=observers_with_board()) as proxy:
         async with following(proxy) as events:
             assert (await anext(events))[0] == "state"

@@ -197,7 +197,7 @@ async def test_in_every_dialect_the_fallback_reply_is_returned_if_it_is_usable(
         result = "big=answered" if good else "big=rejected"
         if not stream:
             assert response.headers["x-temper-fallback"] == result
-        elif path != "/api/chat":  # NDJSON has no comments
+        elif path != "/api/chat":  # the stream of Ollama (NDJSON) has no comments
             assert f"fallback={result}" in response.text
 
 

@@ -1,4 +1,4 @@
-"""A foreign loop, which calls its model itself, gets the same calls as a client of the proxy."""
+"""A foreign loop (`Guardrails`) sends its requests itself and gets the calls of a proxy client."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

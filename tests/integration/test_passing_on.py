@@ -60,7 +60,7 @@ async def test_each_chunk_of_a_stream_is_sent_when_it_arrives() -> None:
             assert response.headers["cache-control"] == "no-cache"
             async for piece in response.aiter_bytes():
                 received += piece
-                gate.set()  # so the first chunk arrived before the second was sent
+                gate.set()  # the first chunk has arrived before the backend sends the second
     assert received == CHUNK + CHUNK + DONE
 
 

@@ -65,7 +65,7 @@ async def fake_servers(
 
 
 def turn(number: int) -> JsonObject:
-    """Make the n-th turn of one conversation."""
+    """Return the request of the n-th turn of one conversation."""
     spoken_before: list[JsonValue] = [
         {"role": "assistant", "content": "It is warm."},
         {"role": "user", "content": "And then?"},

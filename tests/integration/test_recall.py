@@ -29,7 +29,7 @@ WEATHER = calls("get_weather", '{"city": "Paris"}')
 
 
 def long_chat(turns: int = 55, *, has_tools: bool = True, words: int = 40) -> Chat:
-    """Make a conversation about cities, in which the user states `FACT` in the third turn."""
+    """Return a conversation about cities; the user states `FACT` in the third turn."""
     messages = [("user", "Let us talk about cities.")]
     for number in range(turns):
         messages.append(("assistant", f"City number {number} " + "is large and old, " * words))
@@ -88,7 +88,7 @@ async def test_a_recalled_fact_is_sent_to_the_model_but_not_to_the_client(
 
 async def test_recall_is_offered_from_the_first_request_on(*, stream: bool) -> None:
     chat = long_chat(words=8)
-    # without usage, which would have to match the length of the prompt
+    # without usage: it would have to match the length of each prompt
     finish = sse.part([{"finish_reason": "stop", "index": 0, "delta": {}}])
     silent = sse.START + sse.text("ok") + finish + sse.DONE
     lengths = range(1, len(chat.messages) + 1, 2)

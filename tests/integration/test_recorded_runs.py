@@ -1,4 +1,4 @@
-"""Recordings of requests with tools of the operator: a replay runs no tool, and judges the same."""
+"""Replays of recorded requests with operator tools: no tool runs, and the outcome is the same."""
 
 from collections.abc import Mapping
 from pathlib import Path

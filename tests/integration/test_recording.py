@@ -1,4 +1,4 @@
-"""Recordings of real exchanges are judged the same offline, and contain no key."""
+"""Replays of recorded exchanges have the recorded outcome; recordings contain no API key."""
 
 import asyncio
 from pathlib import Path

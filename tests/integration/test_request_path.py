@@ -21,7 +21,7 @@ from tests.timeouts import TIMEOUT_SECONDS, until
 
 ROOT = Path(proxy.__file__).parent.parent
 PAGE = ROOT / "docs/architecture.md"
-MOST_MODULES = 64  # may only decrease
+MOST_MODULES = 64  # the number of modules may only decrease
 _LAST = "proxy/observability/logs.py"
 BODY = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
 
@@ -71,7 +71,9 @@ async def test_the_page_lists_the_modules_of_a_plain_chat() -> None:
             await client.post("/v1/chat/completions", json=BODY)
         with executed_modules() as executed:
             answer = await client.post("/v1/chat/completions", json=BODY)
-            await until(lambda: str(ROOT / _LAST) in executed)  # after the response
+            await until(
+                lambda: str(ROOT / _LAST) in executed
+            )  # work that a request does after its response
     assert "Hi" in answer.text
     assert sorted(executed.difference(listed)) == [], "not on the page, but executed"
     assert sorted(set(listed) - executed) == [], "on the page, but not executed"

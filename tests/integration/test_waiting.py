@@ -53,7 +53,7 @@ ANNOUNCED = START + text("I'll check the weather.") + end()
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    # there is no terminal that reports the cursor position
+    # this terminal does not report the cursor position
     monkeypatch.setenv("PROMPT_TOOLKIT_NO_CPR", "1")
 
 

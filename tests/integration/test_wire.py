@@ -1,4 +1,4 @@
-"""The details of the wire format that clients rely on."""
+"""Details of chat completion responses that clients rely on: ids, usage, headers, chunks."""
 
 import re
 

@@ -97,7 +97,7 @@ def list_check_facts(book: Playbook) -> list[Fact]:
     return [fact for fact in book.turn.facts if isinstance(fact, ClosedOut)]
 
 
-# Which replies get a close-out check
+# Conditions under which a close-out check is sent
 
 
 def test_text_after_a_failed_result_is_checked() -> None:

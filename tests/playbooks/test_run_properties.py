@@ -115,7 +115,7 @@ def test_a_random_run_has_a_valid_history_and_gives_the_client_one_reply(
 
 
 def check_demand(config: RunConfig, choice: ToolUse | NamedTool, player: Player) -> None:
-    """Check that calls of Temper's own tools do not satisfy the client's demand for a call."""
+    """Check that with a required call, calls of Temper's tools do not count as the call."""
     if choice is not ToolUse.REQUIRED:
         return
     for number, step in enumerate(player.prompts):

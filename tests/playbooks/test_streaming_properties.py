@@ -100,7 +100,7 @@ def replies(draw: st.DrawFn) -> tuple[list[Written], list[ReplyEvent]]:
         size = draw(st.integers(1, 9))
         for at in range(0, len(call.arguments), size):
             events.append(ToolCallArgumentsDelta(index, call.arguments[at : at + size]))
-    if draw(st.integers(0, 5)) == 0:  # the token limit, at any position
+    if draw(st.integers(0, 5)) == 0:  # the reply may be cut off by the token limit at any position
         return items, [*events[: draw(st.integers(0, len(events)))], ReplyFinished("length")]
     return items, [*events, ReplyFinished("tool_calls" if items else "stop")]
 

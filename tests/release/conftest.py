@@ -56,7 +56,9 @@ class Installed:
 @pytest.fixture(scope="session")
 def build_archives(tmp_path_factory: pytest.TempPathFactory) -> Build:
     """Build the sdist and, from it, the wheel, into a folder of that name."""
-    pytest.importorskip("build.__main__", reason=MISSING.format("build"))  # a folder may be `build`
+    pytest.importorskip(
+        "build.__main__", reason=MISSING.format("build")
+    )  # the repository may contain a folder `build`, which would hide the package
     folder = tmp_path_factory.mktemp("archives")
 
     def build(name: str) -> Path:
@@ -93,7 +95,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def surroundings(home: Path) -> dict[str, str]:
-    """Return an environment in which nothing of this machine can be found, Python not either."""
+    """Return variables with which no program or package of this machine is found, nor Python."""
     return {"HOME": str(home), "PATH": str(home), "LANG": "C.UTF-8"}
 
 

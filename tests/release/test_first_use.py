@@ -1,4 +1,4 @@
-"""What a new user does first with the wheel or the one-file program, without a checkout."""
+"""The first commands of a new user, with the wheel and with the one-file program."""
 
 import json
 import re
@@ -127,7 +127,9 @@ def test_temper_eval_measures_six_right_runs(installed: Installed) -> None:
     assert "ceiling" in output.stdout
 
 
-@pytest.mark.parametrize("installed", ["wheel"], indirect=True)  # a frozen program is not a library
+@pytest.mark.parametrize(
+    "installed", ["wheel"], indirect=True
+)  # the one-file program cannot be imported as a library
 def test_the_first_example_of_the_library_guide_runs(
     installed: Installed, served: httpx.Client
 ) -> None:

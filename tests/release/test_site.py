@@ -1,4 +1,4 @@
-"""The copies of the pages for language models. The site itself is built by .ci/run."""
+"""The Markdown copies of the documentation for language models; .ci/run builds the site."""
 
 import importlib.util
 import re

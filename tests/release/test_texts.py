@@ -1,4 +1,4 @@
-"""Workflows, issue forms and systemd units, which are checked by their own tools and not run."""
+"""Workflows, issue forms and systemd units: their tools validate them; nothing is run."""
 
 import subprocess
 import sys

@@ -177,7 +177,7 @@ class Cluster:
             with contextlib.suppress(OSError):
                 if str(self.folder).encode() in (folder / "environ").read_bytes():
                     command = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
-                    if command:  # otherwise it is a zombie: it has ended
+                    if command:  # a process that has ended (a zombie) has none
                         commands[int(folder.name)] = command.decode(errors="replace")
         return commands
 

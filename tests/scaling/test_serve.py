@@ -215,7 +215,7 @@ def memory(served: Served) -> dict[int, int]:
 
 
 def until_nothing_is_sent(served: Served) -> None:
-    """Wait until the engine can send no more."""
+    """Wait until backpressure keeps the engine from sending."""
     still, before = 0, -1
     while still < 10:
         threading.Event().wait(0.2)

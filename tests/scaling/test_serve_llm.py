@@ -209,7 +209,7 @@ def test_only_the_streams_of_a_killed_engine_end_with_an_error(served: Served) -
     served.cluster.until(lambda: all(stream.has_begun for stream in streams))
     killed, number = next(iter(served.engines().items()))
     os.kill(number, signal.SIGKILL)
-    assert served.temper.ask("Hello!").error is None  # from the other engine
+    assert served.temper.ask("Hello!").error is None  # the stream of the engine that still runs
     for future in running:
         future.result()
     broken = [stream for stream in streams if not stream.is_whole]

@@ -27,12 +27,12 @@ class StoreServer:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The URL of the server."""
         return f"redis://127.0.0.1:{self.port}"
 
     @contextmanager
     def running(self) -> Iterator["StoreServer"]:
-        """Run it until the block ends, or until the test ends it."""
+        """Run the server until the block or the test ends it."""
         self.start()
         try:
             yield self
@@ -40,7 +40,7 @@ class StoreServer:
             self.kill()
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server, and wait until it answers."""
         where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
         command = [str(self.program), *where, "--save", "", "--appendonly", "no", *self.options]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -53,7 +53,7 @@ class StoreServer:
         raise AssertionError(f"{self.program} does not start")
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the server with SIGKILL."""
         if self._process is not None:
             self.thaw()
             self._process.kill()
@@ -61,15 +61,15 @@ class StoreServer:
             self._process = None
 
     def freeze(self) -> None:
-        """Stop its process: its sockets stay open, but it does not answer."""
+        """Stop the process (SIGSTOP): its sockets stay open, but it does not answer."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Continue its process."""
+        """Continue the process (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def ask(self, *words: str) -> bytes:
-        """Send one command in the inline format; return the bytes that arrive at once."""
+        """Send a command in the inline format; return the first bytes of the answer."""
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             connection.sendall(" ".join(words).encode() + b"\r\n")
             return connection.recv(65_536)

@@ -1,4 +1,4 @@
-"""If a replica dies during a generation, another one takes over."""
+"""If a replica is killed during a generation, another replica answers the same request."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Requests with the same key to two replicas cause one generation, whatever their timing."""
+"""Requests with one idempotency key to two replicas cause one generation."""
 
 import asyncio
 from pathlib import Path

@@ -92,7 +92,7 @@ async def test_replicas_work_alone_during_a_store_outage(
         await named_things_are_busy(replica_b, kept)
         assert await replica_a.metric(UP) == 0
         assert await replica_a.metric(ERRORS) >= 2
-        assert caplog.text.count("cannot be used") == 2  # once for each replica
+        assert caplog.text.count("cannot be used") == 2  # one log line of each replica
         store.thaw() if end is StoreServer.freeze else store.start()
         for replica in (replica_a, replica_b):
             await replica.until(UP, 1)

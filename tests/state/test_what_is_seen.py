@@ -11,7 +11,7 @@ async def test_requests_without_key_and_previous_response_send_no_command_to_the
     any_store: StoreServer, *, stream: bool
 ) -> None:
     async with replicas(any_store.url) as (_, replica_a, replica_b):
-        await replica_a.ask(QUESTION, key="k")  # connections are open now
+        await replica_a.ask(QUESTION, key="k")  # these requests open the connections to the store
         await replica_b.ask(QUESTION, key="k")
         with monitored(any_store) as seen:
             for replica in (replica_a, replica_b):

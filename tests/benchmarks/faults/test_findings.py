@@ -1,4 +1,4 @@
-"""When is a run of the fault benchmark good, and what does its section of a page show?"""
+"""The verdict on a run of the fault benchmark, and the section of the page about it."""
 
 from benchmarks.faults.demands import Kind
 from benchmarks.faults.findings import Findings, Lost, section

@@ -1,4 +1,4 @@
-"""The tasks and tools for real models: every task has a solution, and only it is right."""
+"""The tasks and tools for real models: each task has one solution, and only that is right."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""The judgment of made-up runs: which calls are missing, repeated or needless?"""
+"""The verdict on invented runs: missing, repeated and needless calls, and shown markup."""
 
 import pytest
 
@@ -113,7 +113,10 @@ CALL = '{"name": "send", "arguments": {"to": "Ann"}}'
         ('[{"name": "look", "arguments": {}}]', ("JSON of a call", "JSON as the answer")),
         ('{"ok": true}', ("JSON as the answer",)),
         ("27", ()),
-        ('{"a", 1}', ("JSON as the answer",)),  # no JSON, but equal to the result of a tool
+        (
+            '{"a", 1}',
+            ("JSON as the answer",),
+        ),  # this is no JSON, but it equals the result of a tool
     ],
 )
 def test_markup_and_json_of_calls_in_an_answer_are_recognized(
