@@ -150,7 +150,7 @@ class Children:
         protocol.connection_made(child)
         server = _LlamaServer(self.engines, env["LLAMA_API_KEY"])
         if self.managed.saves_caches:
-            crash = partial(self._crash_of_itself, child)
+            crash = partial(self._crash_by_itself, child)
             server.slots = SlotEndpoints(self.caches, name, command, crash)
         work = self._work(child, server)
         child.work = asyncio.get_running_loop().create_task(work, context=context_of(child.host))
@@ -187,7 +187,7 @@ class Children:
             self.note_fault(name)
             child.end(-signal.SIGKILL)
 
-    def _crash_of_itself(self, child: Child) -> None:
+    def _crash_by_itself(self, child: Child) -> None:
         self.note_fault(child.name)
         child.end(-signal.SIGSEGV)
 

@@ -41,14 +41,14 @@ class Watch:
             await asyncio.sleep(_END)
             for app in self.temper.apps:
                 for service in app.services:
-                    self._look_at_service(app, service)
+                    self._check_service(app, service)
             still = playing.keys() & self.engines.open_generations()
             names = Counter(_model_at(playing[generation]) for generation in still)
             for name, count in names.items():
                 if count > self.slots * max(1, len(self.temper.apps)):
                     self.problems[f"{name}: {count} generations play for {self.slots} slots"] += 1
 
-    def _look_at_service(self, app: OpenedApp, service: Service) -> None:
+    def _check_service(self, app: OpenedApp, service: Service) -> None:
         queue = service.admission.queue
         if queue.served < 0:
             self.problems[f"{service.name}: {queue.served} running requests"] += 1
@@ -58,9 +58,9 @@ class Watch:
         if any(load < 0 for load in loads_of(service)):
             self.problems[f"{service.name}: an engine with a load below 0"] += 1
         if queue.waiting:
-            self._look_at_queue(app, queue)
+            self._check_queue(app, queue)
 
-    def _look_at_queue(self, app: OpenedApp, queue: WaitingQueue) -> None:
+    def _check_queue(self, app: OpenedApp, queue: WaitingQueue) -> None:
         board = app.board
         assert board is not None
         clients = {row.id: row.request_id for row in board.running_rows()}

@@ -90,12 +90,12 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self.network.crash(host)
         self.children.end_orphans(host)
 
-    def tasks_of_dead(self) -> set[asyncio.Task[object]]:
+    def tasks_of_killed(self) -> set[asyncio.Task[object]]:
         return {task for host in self._dead for task in self._tasks_of[host]}
 
-    async def bury(self) -> None:
+    async def cancel_tasks_of_killed(self) -> None:
         """Cancel the tasks of killed processes, so that they close their real files."""
-        left = self.tasks_of_dead()
+        left = self.tasks_of_killed()
         self._dead.clear()
         for callback, args, context in self._held:
             self.call_soon(callback, *args, context=context)
@@ -106,7 +106,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _hold_if_dead(self, handle: asyncio.Handle) -> None:
-        """Keep a callback of a killed process from running before `bury`."""
+        """Keep a callback of a killed process from running before `cancel_tasks_of_killed`."""
         call = cast("_Call", handle)
         context = call._context  # noqa: SLF001 - as the base class does
         if context.get(HOST, CLIENTS) in self._dead and not handle.cancelled():

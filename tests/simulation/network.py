@@ -300,7 +300,9 @@ class Endpoint(asyncio.Transport):
         if error is None:
             if self._socket.resets_on_close or has_unread:
                 self.outgoing.ends_with_reset = True
-                del self.outgoing.queue[self.network.kept(len(self.outgoing.queue)) :]
+                del self.outgoing.queue[
+                    self.network.draw_bytes_before_reset(len(self.outgoing.queue)) :
+                ]
             if self.outgoing.ends_with_reset or not self._has_written_end:
                 self.outgoing.has_ended = True
             self.outgoing.schedule()
@@ -390,7 +392,7 @@ class Network:
     def delay(self) -> float:
         return self.chance.random() * self._slowest
 
-    def kept(self, most: int) -> int:
+    def draw_bytes_before_reset(self, most: int) -> int:
         """Draw the number of bytes that arrive before a reset."""
         return self.chance.choice((0, most, self.chance.randint(0, most)))
 

@@ -1,7 +1,7 @@
 """A Valkey server that workers share: it drops connections, stalls, is full, or loses its data.
 
 It implements the commands that `proxy.state.valkey` sends, in the protocol RESP 2, so the client
-library runs unchanged on the simulated network. `happen` plays the events of a scenario. If the
+library runs unchanged on the simulated network. `play_event` plays the events of a scenario. If the
 client library (extra `state`) is not installed, seeds with a store are skipped.
 
     -> *5 $3 SET $10 temper:abc $2 {} $2 NX $2 PX $5 15000
@@ -57,7 +57,7 @@ class Store:
         serving = asyncio.start_server(self._serve, _HOST, _PORT)
         await asyncio.get_running_loop().create_task(serving, context=context_of(_HOST))
 
-    async def happen(self, event: Event, kind: StoreTrouble) -> None:
+    async def play_event(self, event: Event, kind: StoreTrouble) -> None:
         """Play an event; it lasts for `event.seconds`, except for a reset."""
         trouble = len(self.troubles)
         self.troubles.append((CLOCK.now, CLOCK.now + event.seconds))

@@ -125,7 +125,7 @@ class Temper:
         if self._work.done():
             self._work.result()
 
-    def hang_up(self, *, fails: bool = False) -> None:
+    def send_sighup(self, *, fails: bool = False) -> None:
         """Send SIGHUP: Temper reloads its configuration and replaces all workers.
 
         With `fails`, no worker can start with the new configuration.

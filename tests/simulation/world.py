@@ -330,7 +330,7 @@ async def _end_everything(loop: SimulatedLoop, verdict: Verdict) -> None:
     for endpoint in [*loop.network.endpoints]:
         endpoint.crash()
     await asyncio.sleep(1)
-    left = asyncio.all_tasks() - {asyncio.current_task()} - loop.tasks_of_dead()
+    left = asyncio.all_tasks() - {asyncio.current_task()} - loop.tasks_of_killed()
     if left:
         verdict.problems.append(f"tasks that did not end: {left}")
     for task in left:
@@ -338,7 +338,7 @@ async def _end_everything(loop: SimulatedLoop, verdict: Verdict) -> None:
     await asyncio.gather(*left, return_exceptions=True)
     problems = [*verdict.problems]
     logging.disable(logging.CRITICAL)  # the tasks of killed processes log errors when they end
-    await loop.bury()
+    await loop.cancel_tasks_of_killed()
     logging.disable(logging.NOTSET)
     verdict.problems[:] = problems
 
@@ -348,7 +348,7 @@ class _World:
     """A run in progress.
 
     `faults` has the times (begin, end) in which an engine was down or sent nothing. `chats` counts
-    the chat requests, `perhaps` the repeated requests that Temper may have received as new ones.
+    the chat requests, `possible_repeats` the repeated requests that Temper may have received as new ones.
     """
 
     scenario: Scenario
@@ -361,7 +361,7 @@ class _World:
     store: Store
     faults: list[tuple[float, float]] = field(init=False)
     chats: int = 0
-    perhaps: int = 0
+    possible_repeats: int = 0
 
     def __post_init__(self) -> None:
         self.faults = [
@@ -376,11 +376,11 @@ class _World:
         try:
             async with asyncio.timeout(_LONGEST_RUN), asyncio.TaskGroup() as group:
                 for event in self.scenario.events:
-                    group.create_task(self._happen(event))
+                    group.create_task(self._play_event(event))
                 for sending in self.scenario.sendings:
                     if self._is_served(sending):
                         group.create_task(self._send(clients, sending))
-            await self._check_rest()
+            await self._check_idle_state()
         finally:
             watching.cancel()
             await clients.close()
@@ -393,7 +393,7 @@ class _World:
         names = (f'"{name}"'.encode() for name in NAMES)
         return self.scenario.workers == 1 or any(name in plan.request.body for name in names)
 
-    async def _happen(self, event: Event) -> None:
+    async def _play_event(self, event: Event) -> None:
         await asyncio.sleep(event.time)
         self.verdict.occurrences[{**_EVENTS, **store.OCCURRENCES}.get(event.kind, event.kind)] += 1
         network, children = self.loop.network, self.loop.children
@@ -417,24 +417,24 @@ class _World:
             case "caches vanish":
                 children.caches.vanish()
             case "store reset" | "store stall" | "store full" | "store restart":
-                await self.store.happen(event, event.kind)
+                await self.store.play_event(event, event.kind)
             case kind:
-                await self._happen_to_temper(kind, event)
+                await self._play_event_of_temper(kind, event)
 
-    async def _happen_to_temper(self, kind: TemperEvent, event: Event) -> None:
+    async def _play_event_of_temper(self, kind: TemperEvent, event: Event) -> None:
         match kind:
             case "reload":
-                self.temper.hang_up()
+                self.temper.send_sighup()
             case "failing reload":
-                self.temper.hang_up(fails=True)
+                self.temper.send_sighup(fails=True)
             case "kill" | "power cut":
                 await self.temper.crash(event.seconds, loses=kind == "power cut")
             case "kill worker":
                 self.temper.kill_worker(int(event.host))
             case _:
-                await self._trouble_disk(kind, event.seconds)
+                await self._disturb_disk(kind, event.seconds)
 
-    async def _trouble_disk(self, kind: DiskTrouble, seconds: float) -> None:
+    async def _disturb_disk(self, kind: DiskTrouble, seconds: float) -> None:
         disk = self.temper.disk
         disk.state = kind
         await asyncio.sleep(seconds)
@@ -468,8 +468,8 @@ class _World:
         self.chats += plan.request.is_chat
         can_continue = _can_continue(plan) and self._has_store
         if can_continue and sending.manner == "continues":
-            return await self._converse(sending, in_dialect(plan, "responses"))
-        # the plays of a plan are counted per number, so two generations would share them
+            return await self._continue_response(sending, in_dialect(plan, "responses"))
+        # both requests would share the plays of the plan, which are counted per request number
         if sending.manner == "repeats" and len(plan.plays) == 1 and _is_convertible(plan):
             return await self._repeat(sending, in_dialect(plan, sending.dialect))
         half_closes = sending.manner == "half-closes"
@@ -501,7 +501,9 @@ class _World:
         sent = await clients.send(sending.number, plan)
         if sent.received.is_disconnected:
             self.watch.gone[f"soak-{sending.number}"] = sent.over
-        self.perhaps += plan.manner is Manner.SENDS_TWICE and sent.received.error is not None
+        self.possible_repeats += (
+            plan.manner is Manner.SENDS_TWICE and sent.received.error is not None
+        )
         return Exchange(plan, begun, sent.over, sent.received)
 
     async def _repeat(self, sending: Sending, plan: Plan) -> list[Exchange]:
@@ -546,14 +548,14 @@ class _World:
             self._note(sending, "it got the response of another owner")
         return sent
 
-    async def _converse(self, sending: Sending, plan: Plan) -> list[Exchange]:
+    async def _continue_response(self, sending: Sending, plan: Plan) -> list[Exchange]:
         """Continue a response after a reload, first as another owner, then as its owner."""
         prompts = self.engines.prompts[sending.number]
         first = await exchange(plan, "responses")
         if not first.is_answered or first.response is None:
             return [first]
         await asyncio.sleep(sending.pause)
-        self.temper.hang_up()
+        self.temper.send_sighup()
         self.verdict.occurrences["continued"] += 1
         before = prompts[-1]
         text = f"And then? [[request {sending.number}]]"
@@ -599,7 +601,7 @@ class _World:
         is_killed = self._is_killed(exchange.begun, exchange.over)
         is_cut = is_killed or self.temper.is_canceled(exchange.begun, exchange.over)
         is_broken = is_cut and seen.problem.startswith("the connection broke")
-        if problem and not is_broken and not self._is_cut_late(plan, demand, seen):
+        if problem and not is_broken and not self._is_closed_by_a_late_error(plan, demand, seen):
             self._note(sending, problem)
         return demand.attempts + is_killed
 
@@ -648,7 +650,7 @@ class _World:
             demand = _or_cut_off(demand, exchange.seen)
         return demand
 
-    def _is_cut_late(self, plan: Plan, demand: Demand, seen: Received) -> bool:
+    def _is_closed_by_a_late_error(self, plan: Plan, demand: Demand, seen: Received) -> bool:
         """Return whether an error closed the connection of a slow response.
 
         If a response that is not streamed takes long, Temper sends the status and spaces first. A
@@ -657,7 +659,7 @@ class _World:
         is_broken = seen.problem.startswith("the connection broke")
         return is_broken and bool(demand.failures) and b'"stream":false' in plan.request.body
 
-    async def _check_rest(self) -> None:
+    async def _check_idle_state(self) -> None:
         """Wait until Temper is idle, and check that all counts of open objects are 0."""
         delay = LONGEST_DELAY if self.scenario.workers > 1 else 0.0  # of a worker that was killed
         await asyncio.sleep(_SETTLE_SECONDS + delay)
@@ -683,7 +685,9 @@ class _World:
         if not self.temper.kills and self.scenario.workers == 1:
             at_rest |= {
                 "requests that were not counted": max(0.0, self.chats - counted),
-                "requests that were counted twice": max(0.0, counted - self.chats - self.perhaps),
+                "requests that were counted twice": max(
+                    0.0, counted - self.chats - self.possible_repeats
+                ),
             }
         self.verdict.problems += [
             f"at rest: {name}: {value:g}" for name, value in at_rest.items() if value

@@ -45,7 +45,7 @@ def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "proxy.state")
 
 
-async def all_is_answered(first: Replica, other: Replica) -> None:
+async def check_all_requests_are_answered(first: Replica, other: Replica) -> None:
     """Send requests with and without the store, often enough to open any circuit breaker."""
     for number in range(3):
         for replica in (first, other):
@@ -57,7 +57,7 @@ async def all_is_answered(first: Replica, other: Replica) -> None:
     assert again.headers["idempotent-replayed"] == "true"
 
 
-async def here_it_goes_on(replica: Replica) -> None:
+async def check_own_responses_can_be_continued(replica: Replica) -> None:
     """Continue from a response that this replica has stored."""
     first = await replica.respond("My name is Ada.")
     assert (first.status_code, first.headers.get(ALONE)) == (200, "alone")
@@ -67,7 +67,7 @@ async def here_it_goes_on(replica: Replica) -> None:
     assert (unkept.status_code, ALONE in unkept.headers) == (200, False)
 
 
-async def named_things_are_busy(replica: Replica, response_id: str) -> None:
+async def check_references_get_503(replica: Replica, response_id: str) -> None:
     """Check that references, which may exist, are reported as unavailable and not as missing."""
     path = f"{RESPONSES}/{response_id}"
     for answer in (
@@ -87,9 +87,9 @@ async def test_replicas_work_alone_during_a_store_outage(
     async with replicas(store.url, store_ms=USUAL_MS) as (_, replica_a, replica_b):
         kept = field_of(await replica_a.respond("My name is Ada."), "id")
         end(store)
-        await all_is_answered(replica_a, replica_b)
-        await here_it_goes_on(replica_a)
-        await named_things_are_busy(replica_b, kept)
+        await check_all_requests_are_answered(replica_a, replica_b)
+        await check_own_responses_can_be_continued(replica_a)
+        await check_references_get_503(replica_b, kept)
         assert await replica_a.metric(UP) == 0
         assert await replica_a.metric(ERRORS) >= 2
         assert caplog.text.count("cannot be used") == 2  # one log line of each replica
@@ -120,8 +120,8 @@ async def test_a_full_store_is_read_but_not_written(
     async with replicas(store.url) as (_, replica_a, replica_b):
         kept = field_of(await replica_a.respond("My name is Ada."), "id")
         store.ask("CONFIG", "SET", "maxmemory", "1")
-        await all_is_answered(replica_a, replica_b)
-        await here_it_goes_on(replica_a)
+        await check_all_requests_are_answered(replica_a, replica_b)
+        await check_own_responses_can_be_continued(replica_a)
         answer = await replica_b.respond("Who am I?", previous_response_id=kept)
         assert answer.status_code == 200
         assert caplog.text.count("rejects writes") == 2
@@ -206,9 +206,9 @@ async def test_a_wrong_password_is_one_line_in_the_log(
         url = server.url.replace("//", "//:hidden-wrong@")
         async with replicas(url) as (_, replica_a, replica_b):
             await replica_a.until(UP, 0)
-            await all_is_answered(replica_a, replica_b)
-            await here_it_goes_on(replica_a)
-            await named_things_are_busy(replica_b, "resp_of_before")
+            await check_all_requests_are_answered(replica_a, replica_b)
+            await check_own_responses_can_be_continued(replica_a)
+            await check_references_get_503(replica_b, "resp_of_before")
             assert caplog.text.count("cannot be used") == 2
             assert "hidden-wrong" not in caplog.text + (await replica_a.client.get("/metrics")).text
         right = server.url.replace("//", "//:right@")
