@@ -348,7 +348,8 @@ class _World:
     """A run in progress.
 
     `faults` has the times (begin, end) in which an engine was down or sent nothing. `chats` counts
-    the chat requests, `possible_repeats` the repeated requests that Temper may have received as new ones.
+    the chat requests, and `possible_repeats` the repeated requests that Temper may have received as
+    new requests.
     """
 
     scenario: Scenario
