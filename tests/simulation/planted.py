@@ -251,7 +251,7 @@ FAULTS: Mapping[str, Planted] = {
     ),
     "a configuration with which no worker starts stays": Planted(
         "proxy/api/workers.py",
-        "            self._configuration = self._proven\n        self._end_turn()",
-        "            pass\n        self._end_turn()",
+        "            self._configuration = self._proven\n        self._announce_change()",
+        "            pass\n        self._announce_change()",
     ),
 }
