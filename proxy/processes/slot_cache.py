@@ -67,7 +67,7 @@ class SlotCache:
                     if server.process.is_running:
                         await self._save(client, files)
                     else:  # the server crashed, and a restored cache may be the reason
-                        await asyncio.to_thread(files.remove_all)
+                        await self._remove(files)
         finally:
             await client.close()
 
@@ -86,6 +86,14 @@ class SlotCache:
         self._is_proven |= bool(restored)
         self._report("restored", restored, time.monotonic() - begun)
         return files
+
+    async def _remove(self, files: SlotFiles) -> None:
+        try:
+            await asyncio.to_thread(files.remove_all)
+        except OSError as error:  # of the disk, or the folder was removed
+            self._is_refused = True
+            problem = "%s: saved prompt caches cannot be removed, so they are not restored: %s"
+            logger.warning(problem, self.name, error)
 
     async def _find_files(self, client: BackendClient, plan: LaunchPlan) -> SlotFiles:
         properties = as_object(await _fetch(client, "/props"))

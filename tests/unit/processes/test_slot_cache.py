@@ -269,6 +269,22 @@ async def test_after_a_crash_of_the_server_the_saved_files_are_removed(runs: Ser
 
 
 @with_timeout
+async def test_files_that_cannot_be_removed_after_a_crash_are_never_restored(
+    runs: ServerRuns, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seed 2877 of the simulation: the supervisor ended with the error of the disk."""
+    await runs.run_once()
+    async with runs.run() as process:
+        folder = runs.cache.folder
+        hidden = folder.rename(folder.with_name("hidden"))
+        await process.stop()
+    hidden.rename(folder)
+    assert "server: saved prompt caches cannot be removed, so they are not restored" in caplog.text
+    await runs.run_once()
+    assert runs.server.requests == []
+
+
+@with_timeout
 async def test_no_caches_are_saved_if_the_model_file_is_missing(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
