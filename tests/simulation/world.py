@@ -17,7 +17,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.faults.clients import Clients, TimeLimits
-from benchmarks.faults.demands import Demand, Kind, Received, problem_of
+from benchmarks.faults.demands import Demand, Kind, Received, RightAnswer, problem_of
 from benchmarks.faults.material import CHAT, GONE, NAMES, Manner, Plan
 from benchmarks.faults.mixture import draw
 from proxy.api.workers import LONGEST_DELAY
@@ -713,11 +713,13 @@ async def _read_metrics() -> dict[str, float]:
 def _or_cut_off(demand: Demand, seen: Received) -> Demand:
     """Permit a timeout, or the beginning of an answer with the finish reason `length`.
 
-    The deadline may also cut a first reply that Temper would have rejected at its end.
+    The deadline may also cut a first reply that Temper would have rejected at its end, or one that
+    its server does not end.
     """
+    unfinished = RightAnswer(demand.shown, thoughts=demand.thoughts)
     beginnings = [
         replace(answer, text=seen.text, thoughts=seen.thoughts, calls=(), reason="length")
-        for answer in (*demand.answers, *demand.withheld)
+        for answer in (*demand.answers, *demand.withheld, unfinished)
         if answer.text.startswith(seen.text) and answer.thoughts.startswith(seen.thoughts)
     ]
     return _or_unavailable(replace(demand, answers=(*demand.answers, *beginnings)))
