@@ -62,9 +62,12 @@ def in_dialect(plan: Plan, dialect: Dialect) -> Plan:
     if dialect == "responses":
         body = json.dump({**as_object(json.parse(body)), "store": True})
     if dialect != "chat":
-        # only chat completions report that Temper rejected a reply: permit rejected replies here
-        answers = (*plan.demand.answers, *plan.demand.withheld)
-        plan = replace(plan, demand=replace(plan.demand, answers=answers))
+        # only chat completions report that Temper rejected a reply: permit rejected replies here,
+        # and the apology that takes their place
+        demand = plan.demand
+        has_apology = demand.has_apology or bool(demand.withheld)
+        answers = (*demand.answers, *demand.withheld)
+        plan = replace(plan, demand=replace(demand, answers=answers, has_apology=has_apology))
     return replace(plan, request=replace(plan.request, path=path, body=body))
 
 
