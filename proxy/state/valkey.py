@@ -198,7 +198,7 @@ class ValkeyStore:
         self, name: str, expected: Sequence[bytes | None], change: Callable[[Pipeline], object]
     ) -> bool:
         """Change a name if it has one of the expected values, atomically (WATCH, MULTI, EXEC)."""
-        async with self._client.pipeline(transaction=True) as pipeline:
+        async with self._watching_pipeline() as pipeline:
             await pipeline.watch(name)
             if await pipeline.get(name) not in expected:
                 return False
@@ -209,6 +209,23 @@ class ValkeyStore:
             except WatchError:  # another replica has changed the value in between
                 return False
             return bool(results[0])
+
+    @asynccontextmanager
+    async def _watching_pipeline(self) -> AsyncGenerator[Pipeline, None]:
+        """Open a pipeline, and return its connection to the pool in every case.
+
+        At its end, the client of valkey 6.2 sends UNWATCH. If the response does not arrive in time,
+        the pipeline keeps its connection until it is garbage collected.
+        """
+        pipeline = self._client.pipeline(transaction=True)
+        try:
+            async with pipeline:
+                yield pipeline
+        finally:
+            if (connection := pipeline.connection) is not None:
+                pipeline.connection = None
+                await connection.disconnect(nowait=True)
+                await self._client.connection_pool.release(connection)
 
     async def _write(self, operation: str, command: Callable[[], Awaitable[Answer]]) -> Answer:
         """Run a writing command; its success proves that the server is not full."""

@@ -1,6 +1,7 @@
 """Tests of the store without a real server; tests/state uses real servers."""
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -131,3 +132,30 @@ async def test_open_valkey_closes_although_its_watch_task_ignores_a_cancellation
     monkeypatch.setattr(ValkeyStore, "watch", watch)
     async with open_valkey(NOWHERE, 0.01, RecordingListener()):
         await asyncio.sleep(0)
+
+
+async def test_a_transaction_without_a_response_returns_its_connection_to_the_pool() -> None:
+    """Seed 4415 of the simulation: the client's pipeline kept the connection."""
+    problems: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _loop, context: problems.append(f"{context}")
+    )
+
+    async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            if b"WATCH" in data and b"UNWATCH" not in data:
+                writer.write(b"+OK\r\n")
+            elif b"GET" in data:
+                writer.write(b"$-1\r\n")
+        writer.close()
+
+    listener = RecordingListener()
+    async with await asyncio.start_server(reply, own_address(), 0) as server:
+        host, port = server.sockets[0].getsockname()
+        client = Valkey(host=host, port=port, lib_name=None, lib_version=None, socket_timeout=0.05)
+        store = ValkeyStore(client, "there", TIMEOUT_SECONDS, listener, clock=listener.clock)
+        with pytest.raises(StateUnavailable):
+            await store.finish("n", b"claim", b"answer", 1.0)
+        gc.collect()
+        await client.aclose()
+    assert problems == []
