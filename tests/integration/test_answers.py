@@ -186,7 +186,7 @@ async def test_if_the_retry_fails_the_earlier_reply_is_returned(*, stream: bool)
     assert (answer.status, answer.text) == (200, "It is sunny.")
 
 
-async def test_a_streamed_call_that_no_attempt_completes_ends_with_an_error() -> None:
+async def test_a_streamed_call_ends_with_an_error_if_no_attempt_completes_it() -> None:
     bad = calls("get_weather", '{"city": "Paris"', ', "days": "no"}')
     async with temper(bad, calls("get_time", "{}"), says("{}")) as proxy:
         answer = await proxy.ask(request(), stream=True)

@@ -195,7 +195,7 @@ def test_after_a_retry_with_other_values_the_next_schema_fixes_the_streamed_memb
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-def test_a_streamed_call_that_no_attempt_completes_raises_call_broke_off(
+def test_a_streamed_call_raises_call_broke_off_if_no_attempt_completes_it(
     is_strict: bool,
 ) -> None:
     book = show_invalid_call()

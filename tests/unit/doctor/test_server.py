@@ -3,7 +3,7 @@ import pytest
 from tests.fakes.ailing import Ailment, examined
 
 
-async def test_for_a_server_that_is_still_loading_readiness_fails_and_checks_end() -> None:
+async def test_readiness_fails_and_no_more_checks_run_while_the_server_is_loading() -> None:
     results = await examined(Ailment.LOADS_FOR_EVER)
     assert results["readiness"].status == "fail"
     assert "loading" in results["readiness"].summary
