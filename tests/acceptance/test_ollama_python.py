@@ -159,7 +159,7 @@ QUESTIONS: dict[str, tuple[str, dict[str, object]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_through_temper_a_response_equals_that_of_ollama_except_for_durations(
+def test_a_response_through_temper_equals_that_of_ollama_except_for_durations(
     mock: RightOllama, both: tuple[str, Served], way: Way, question: str
 ) -> None:
     direct, served = both
@@ -172,7 +172,7 @@ def test_through_temper_a_response_equals_that_of_ollama_except_for_durations(
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_through_temper_model_lists_and_details_and_embeddings_equal_those_of_ollama(
+def test_model_lists_details_and_embeddings_through_temper_equal_those_of_ollama(
     both: tuple[str, Served], *, is_async: bool
 ) -> None:
     lookups: list[tuple[str, dict[str, object]]] = [

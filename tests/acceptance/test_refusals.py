@@ -515,7 +515,7 @@ async def test_call_quoted_in_an_error_is_rescued(
 
 
 @pytest.mark.parametrize("language", ["chat", "messages"])
-async def test_a_parser_error_moves_tools_into_the_prompt_of_its_conversation_only(
+async def test_a_parser_error_moves_tools_into_the_prompt_only_in_its_conversation(
     language: str,
 ) -> None:
     """After a parser error, only this conversation has its tools in the prompt."""

@@ -290,7 +290,7 @@ SUN = ("get_weather", {"location": "San Francisco", "unit": "celsius"})
 RAIN = ("get_weather", {"location": "Paris"})
 
 
-def test_a_reply_of_calls_in_python_and_nothing_else_is_read() -> None:
+def test_a_reply_that_consists_only_of_calls_in_python_is_read() -> None:
     """Granite writes such replies (vllm#43116)."""
     expression = 'get_weather(location="San Francisco", unit="celsius")'
     two = 'get_weather(location="Paris")'

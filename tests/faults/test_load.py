@@ -284,7 +284,9 @@ async def test_waiting_requests_of_different_keys_are_served_in_turn(*, stream: 
 
 
 @TURNS
-async def test_a_client_has_one_turn_whichever_header_contains_its_key(*, stream: bool) -> None:
+async def test_a_client_has_one_turn_no_matter_which_header_contains_its_key(
+    *, stream: bool
+) -> None:
     gate = asyncio.Event()
     locked = ServerOptions(access=Access({"alice": "ka", "bob": "kb"}))
     headers: dict[str, dict[str, str]] = {
@@ -346,7 +348,7 @@ async def test_a_flood_of_requests_with_one_key_leaves_room_in_the_queue_for_oth
 
 
 @TURNS
-async def test_on_a_server_without_api_keys_a_key_gives_no_priority(*, stream: bool) -> None:
+async def test_a_key_gives_no_priority_on_a_server_without_api_keys(*, stream: bool) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(priorities={"boss": Priority.HIGH})
     async with temper(Script((gate, GOOD)), *[GOOD] * 2, serving=serving) as proxy:

@@ -44,7 +44,7 @@ def managed_backend(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]
 
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F20")
-async def test_while_a_crashed_server_restarts_requests_get_503_with_retry_after(
+async def test_requests_get_503_with_retry_after_while_a_crashed_server_restarts(
     *, stream: bool
 ) -> None:
     _, engine = managed_backend(RESTARTING)

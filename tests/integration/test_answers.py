@@ -151,7 +151,7 @@ async def test_a_nudge_is_appended_to_the_unchanged_messages(
     assert b"respond" not in first.raw["tools"]
 
 
-async def test_after_text_was_shown_a_retry_adds_only_its_call() -> None:
+async def test_a_retry_adds_only_its_call_after_text_was_shown() -> None:
     bad = sse.START + sse.text("I will look.") + sse.call_delta("get_weather", "{}")
     again = sse.START + sse.text("Sorry!") + sse.call_delta("get_weather", PARIS)
     end = sse.end("tool_calls")
@@ -180,7 +180,7 @@ async def test_the_third_attempt_is_constrained_to_a_call(*, stream: bool) -> No
     )  # no argument was certain, so nothing had been streamed
 
 
-async def test_if_the_retry_fails_the_earlier_reply_is_returned(*, stream: bool) -> None:
+async def test_the_earlier_reply_is_returned_if_the_retry_fails(*, stream: bool) -> None:
     async with temper(says("It is sunny."), refuses(400, {"message": "no"})) as proxy:
         answer = await proxy.ask(request(), stream=stream)
     assert (answer.status, answer.text) == (200, "It is sunny.")

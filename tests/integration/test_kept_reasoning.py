@@ -235,7 +235,7 @@ async def test_a_reload_keeps_the_stored_reasoning() -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "on"])
-async def test_inside_another_asgi_server_reasoning_is_put_back_only_with_the_setting_on(
+async def test_reasoning_is_put_back_inside_another_asgi_server_only_if_the_setting_is_on(
     mode: str,
 ) -> None:
     backend = ScriptedBackend(*REPLIES[:2])

@@ -172,7 +172,7 @@ async def test_a_recall_query_without_match_returns_frequent_words(arguments: st
     assert "large" in result
 
 
-async def test_if_the_client_has_a_tool_named_recall_tempers_tool_is_named_temper_recall(
+async def test_tempers_tool_is_named_temper_recall_if_the_client_has_a_tool_named_recall(
     *, stream: bool
 ) -> None:
     function: JsonObject = {"name": "recall", "parameters": {"type": "object"}}

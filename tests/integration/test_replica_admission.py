@@ -122,7 +122,7 @@ async def test_replicas_that_know_their_number_leave_no_queue_in_the_engine(
     assert max(waited) <= rounds  # with one slot each, the flood may take the first turn
 
 
-async def test_if_there_are_more_replicas_than_slots_each_admits_one_request() -> None:
+async def test_each_replica_admits_one_request_if_there_are_more_replicas_than_slots() -> None:
     _, engine = await rounds_of_newcomers(6, shares=6, newcomers=1)
     assert engine.longest_queue == 6 - SLOTS
 

@@ -169,7 +169,7 @@ def make_round(name: str, arguments: str, result: str) -> tuple[Message, Message
     return assistant_message("", (ToolCall("a", name, arguments),)), tool_result("a", result)
 
 
-def test_in_a_loop_a_call_of_another_tool_is_returned() -> None:
+def test_a_call_of_another_tool_is_returned_despite_a_loop() -> None:
     book = Playbook.of(
         make_request(user_message("Hi"), *TIME_ROUND, *TIME_ROUND, *TIME_ROUND)
     ).ask()

@@ -219,7 +219,7 @@ async def test_no_slot_is_occupied_while_a_tool_runs() -> None:
         assert (served, queue.served) == ([0], 0)
 
 
-async def test_with_one_slot_concurrent_runs_send_one_request_at_a_time() -> None:
+async def test_concurrent_runs_send_one_request_at_a_time_if_there_is_one_slot() -> None:
     one_slot: dict[str, object] = {"kind": "llama-server", "parallel_requests": 1}
     scripts = [WEATHER_CALLED] * 3 + [says("Fine.")] * 3
     async with scripted(*scripts, backend=one_slot) as (model, backend):

@@ -175,7 +175,7 @@ def test_reloads_replace_one_worker_after_the_other(caplog: pytest.LogCaptureFix
 
 @pytest.mark.deep
 @RELOADED
-def test_if_a_new_worker_does_not_start_the_old_workers_continue(
+def test_the_old_workers_continue_if_a_new_worker_does_not_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # the parent finds most errors, but not those that only occur in the new process

@@ -118,7 +118,7 @@ def test_rank_does_not_depend_on_the_order_of_members_in_the_settings() -> None:
     assert rank(FIRST, MEMBERS) == rank(FIRST, MEMBERS[::-1])
 
 
-def test_without_one_member_the_order_of_the_others_does_not_change() -> None:
+def test_removing_a_member_does_not_change_the_order_of_the_others() -> None:
     for number in range(50):
         order = rank(f"{number:016x}", MEMBERS)
         left = [name for name in MEMBERS if name != order[1]]

@@ -143,7 +143,7 @@ def test_a_chat_is_sent_as_a_messages_request_and_its_stream_is_decoded() -> Non
     }
 
 
-def test_the_operator_key_is_sent_and_no_client_key() -> None:
+def test_the_operator_key_is_sent_but_not_the_key_of_the_client() -> None:
     server = Server()
     server.events()
     for call in (server.chat.calls.last, server.listed.calls.last):

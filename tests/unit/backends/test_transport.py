@@ -390,7 +390,7 @@ async def test_linger_does_not_wait_for_the_end_of_an_endless_body() -> None:
         ("http://[::1]:9931/v1", "http://[::1]:9931"),
     ],
 )
-def test_root_of_normalizes_a_backend_url(address: str, root: str) -> None:
+def test_a_backend_url_is_normalized_to_its_root(address: str, root: str) -> None:
     assert root_of(address) == root
 
 

@@ -46,7 +46,7 @@ def write(folder: Path, text: str, name: str = "tools.py") -> Path:
 @pytest.mark.parametrize(
     ("text", "names"), [(PLAIN, ["get_weather"]), (MARKED, ["delete", "helper"])]
 )
-def test_functions_with_the_tool_decorator_are_tools_or_else_all_public_functions(
+def test_all_public_functions_are_tools_unless_some_have_the_tool_decorator(
     tmp_path: Path, text: str, names: list[str]
 ) -> None:
     assert [tool.name for tool in read_tools([write(tmp_path, text)])] == names

@@ -52,7 +52,7 @@ def test_temper_tools_exits_with_1_if_a_tool_server_cannot_be_started() -> None:
     assert (result.exit_code, "cannot run /no/such/program" in result.stdout) == (1, True)
 
 
-def test_temper_tools_json_without_tool_servers_is_an_empty_list() -> None:
+def test_the_json_output_of_temper_tools_is_an_empty_list_without_tool_servers() -> None:
     assert document(temper("tools", "--json")) == {"servers": []}
 
 
