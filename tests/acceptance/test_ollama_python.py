@@ -464,7 +464,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def test_the_port_of_like_ollama_answers_like_ollama(both: tuple[str, Served]) -> None:
+def test_the_port_for_ollama_clients_answers_like_ollama(both: tuple[str, Served]) -> None:
     direct, served = both
     with like_ollama(free_port(), direct) as url:
         assert httpx.get(url, trust_env=False).text == "Ollama is running"
@@ -474,7 +474,7 @@ def test_the_port_of_like_ollama_answers_like_ollama(both: tuple[str, Served]) -
     assert httpx.head(served.url, trust_env=False).status_code == 200
 
 
-def test_a_used_port_for_like_ollama_is_an_error_with_a_remedy(both: tuple[str, Served]) -> None:
+def test_a_used_port_for_ollama_clients_is_an_error_with_a_remedy(both: tuple[str, Served]) -> None:
     direct, _ = both
     port = direct.rpartition(":")[2]
     failure = ended("serve", "--port", "0", "--like-ollama", port, "--backend-url", direct)

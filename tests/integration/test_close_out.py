@@ -168,7 +168,7 @@ async def test_the_answer_is_unchanged_if_the_check_generates_no_call(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_during_the_check_the_text_is_already_sent_and_keep_alives_follow(path: str) -> None:
+async def test_the_text_is_sent_before_the_check_and_keep_alives_during_it(path: str) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(keep_alive=0.02))
     body = json.dump({**PATHS[path], "stream": True})
@@ -272,7 +272,7 @@ async def test_a_replayed_check_has_the_recorded_result_and_message(
     assert "failed with:" in nudge.text
 
 
-async def test_after_a_check_that_calls_operator_tools_the_answer_follows_a_blank_line(
+async def test_the_answer_after_a_check_with_operator_calls_is_a_new_paragraph(
     *, stream: bool
 ) -> None:
     ran = {

@@ -165,7 +165,7 @@ def show_invalid_call(tail: str = '"mode": "old"}') -> Playbook:
     return book.ask()
 
 
-def test_the_retry_of_a_streamed_call_is_told_to_begin_with_the_streamed_arguments() -> None:
+def test_the_nudge_after_a_streamed_call_demands_the_streamed_arguments_again() -> None:
     book = show_invalid_call()
     content = str(book.last_message["content"])
     assert "/mode" in content
@@ -180,7 +180,7 @@ def test_a_retry_with_the_streamed_members_completes_the_call() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_after_a_retry_with_other_values_the_next_schema_fixes_the_streamed_members() -> None:
+def test_the_next_schema_requires_the_streamed_values_after_a_retry_with_other_values() -> None:
     book = show_invalid_call()
     call(book, "write", '{"path": "b.txt", "text": "Hello", "mode": "new"}')
     book.ask()

@@ -642,7 +642,7 @@ async def test_the_arguments_of_a_call_are_streamed_if_shows_calls_is_set() -> N
     assert stream.result.text == "It is fine."
 
 
-async def test_a_rescued_call_is_one_event_even_if_shows_calls_is_set() -> None:
+async def test_a_rescued_call_is_one_event_if_shows_calls_is_set() -> None:
     leaked = says('<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>')
     for shows in (True, False):
         async with (

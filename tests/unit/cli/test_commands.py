@@ -124,7 +124,7 @@ def test_temper_models_without_models_shows_the_download_command() -> None:
     assert "temper pull Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF:Q4_K_M" in output.stdout
 
 
-def test_temper_models_json_lists_cached_models_also_with_the_flag_model() -> None:
+def test_the_json_output_of_temper_models_lists_cached_models_even_with_the_flag_model() -> None:
     path = model_at("m-Q4_0.gguf")
     for flags in ((), ("--cached", "--model", "other.gguf")):
         models = json.parse(temper("models", "--json", *flags).stdout)

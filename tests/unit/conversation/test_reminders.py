@@ -13,7 +13,7 @@ SAID = ["", "done", "two\nlines\n", f"{OPENING}\nnothing\n{CLOSING}\nbut its beg
 
 
 @pytest.mark.parametrize("text", [*SAID, f"about {OPENING} in a line", f"or an end\n{CLOSING}"])
-def test_without_reminders_removes_trailing_reminders(text: str) -> None:
+def test_the_function_without_reminders_removes_trailing_reminders(text: str) -> None:
     reminder = f"{OPENING}\nMind the gap.\n{CLOSING}"
     assert without_reminders(text) == text
     assert without_reminders(f"{text}\n{reminder}\n{reminder}") == text

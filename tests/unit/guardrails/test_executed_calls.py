@@ -42,7 +42,7 @@ SENT: JsonObject = {"to": "Ann", "count": 5}
         pytest.param(None, False, False, id="no object"),
     ],
 )
-def test_are_alike_compares_arguments_loosely_or_exactly(
+def test_the_function_are_alike_compares_arguments_loosely_or_exactly(
     other: JsonObject | None, is_loose: bool, is_exact: bool
 ) -> None:
     assert are_alike(SENT, other, SCHEMA, "", is_exact=False) is is_loose

@@ -22,7 +22,7 @@ def test_the_nudge_after_prose_quotes_the_prose_and_adds_a_user_message() -> Non
         assert name in nudge.text
 
 
-def test_if_prose_is_not_accepted_the_nudge_requests_only_a_call() -> None:
+def test_the_nudge_requests_only_a_call_if_prose_is_not_accepted() -> None:
     (*_, nudge) = nudges.correct_prose("It is sunny.", REQUIRE)
     assert "respond" not in nudge.text
     assert "get_weather, get_time" in nudge.text

@@ -201,7 +201,7 @@ def test_a_complete_member_of_a_result_is_an_echo() -> None:
         ("It rains.", False),
     ],
 )
-def test_in_a_retry_json_without_a_sentence_counts_as_an_echo(text: str, expected: bool) -> None:
+def test_json_without_a_sentence_counts_as_an_echo_in_a_retry(text: str, expected: bool) -> None:
     assert is_echo(text, OFFER, is_retry=True) is expected
     assert not is_echo(text, FRESH, is_retry=True)
 
@@ -253,7 +253,7 @@ def test_the_first_key_shows_whether_a_reply_may_become_an_echo(
     assert may_become_echo(beginning, OFFER) is may_become
 
 
-def test_in_a_retry_any_json_may_become_an_echo() -> None:
+def test_any_json_may_become_an_echo_in_a_retry() -> None:
     assert may_become_echo('{"temperature"', OFFER, is_retry=True)
     assert not may_become_echo("It", OFFER, is_retry=True)
 
@@ -388,9 +388,7 @@ def test_is_json_is_true_only_for_objects_and_lists(text: str, expected: bool) -
         ("", []),
     ],
 )
-def test_calls_of_returns_calls_only_if_the_text_consists_of_calls(
-    text: str, names: list[str]
-) -> None:
+def test_calls_are_returned_only_if_the_text_consists_of_calls(text: str, names: list[str]) -> None:
     assert [call.name for call in calls_of(text)] == names
 
 

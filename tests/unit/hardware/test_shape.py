@@ -52,7 +52,7 @@ def test_a_llama_model_has_equal_layers() -> None:
     assert shape_of(metadata, 5, 80) == ModelShape(5, (layer,) * 4, 1000, 0, 80, 64, 200)
 
 
-def test_without_head_count_kv_the_number_of_heads_is_head_count() -> None:
+def test_the_number_of_heads_is_head_count_if_head_count_kv_is_missing() -> None:
     assert heads("llama") == [4] * 4
 
 
@@ -97,7 +97,7 @@ def test_a_layer_with_multi_head_latent_attention_caches_only_keys() -> None:
     assert layer == Layer(1, 576, 0)
 
 
-def test_without_a_pattern_in_the_file_the_sliding_layers_follow_from_the_architecture() -> None:
+def test_the_sliding_layers_follow_from_the_architecture_if_the_file_has_no_pattern() -> None:
     assert sliding("gemma2") == [True, False, True, False]
     assert sliding("gemma3", block_count=7) == [True] * 5 + [False, True]
     assert sliding("gpt-oss") == [True, False, True, False]

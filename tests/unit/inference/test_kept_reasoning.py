@@ -191,7 +191,7 @@ def test_messages_before_the_index_start_get_no_reasoning(store: ReasoningStore)
     assert begin_answer(store, *HISTORY, start=1).facts == (ReasoningRestored(1),)
 
 
-def test_of_two_equal_calls_the_call_with_a_stored_id_gets_the_reasoning_of_this_id(
+def test_a_stored_id_decides_which_of_two_equal_calls_gets_the_reasoning(
     store: ReasoningStore,
 ) -> None:
     again = replace(LIST, id="call_2")

@@ -43,7 +43,7 @@ def test_a_chat_template_gets_messages_and_tools_unchanged() -> None:
     assert plain.upstream_request(REQUEST, HISTORY) == upstream_of(HISTORY, (WEATHER,))
 
 
-def test_for_a_template_with_alternating_roles_adjacent_messages_are_merged() -> None:
+def test_adjacent_messages_are_merged_for_a_template_with_alternating_roles() -> None:
     worded = PromptFormat((CLOCK,), template=Template(alternates=True)).upstream_request(
         REQUEST, (*HISTORY[:1], *ADDED)
     )

@@ -113,7 +113,7 @@ def test_broken_arguments_in_the_history_are_repaired_and_reported() -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE])
-def test_modes_off_and_observe_do_not_repair_the_history(mode: Mode) -> None:
+def test_the_modes_off_and_observe_do_not_repair_the_history(mode: Mode) -> None:
     upstream_request = first_request_of(make_request(user_message("Hi"), BROKEN), Policy(mode=mode))
     assert upstream_request.messages[1] is BROKEN
 

@@ -60,7 +60,7 @@ def test_reasoning_of_a_second_attempt_begins_a_new_paragraph() -> None:
     assert later.show(ReasoningDelta(" four")) == [ReasoningDelta(" four")]
 
 
-def test_is_unseen_is_true_until_text_of_the_reply_is_shown() -> None:
+def test_a_reply_is_unseen_until_its_text_is_shown() -> None:
     gate = first_reply_gate(shows_prose=False)
     before = gate.is_unseen
     gate.show(RespondText("Good"))
@@ -128,7 +128,7 @@ def test_a_continuation_adds_only_text_that_was_not_shown_before() -> None:
     assert added("I'll look. It is sunny.") == [TextDelta(" It is sunny.")]
 
 
-def test_with_adds_text_false_text_is_added_only_without_calls() -> None:
+def test_text_is_added_only_without_calls_if_adds_text_is_false() -> None:
     gate = continuation_gate("I'll look.", adds_text=False)
     assert gate.complete(Accepted("Sorry.", (PARIS,)), is_only_reply=False) == [
         ToolCalled(0, PARIS)
@@ -214,7 +214,7 @@ def test_a_respond_message_a_call_or_the_end_releases_held_text() -> None:
     assert gate.end() == []
 
 
-def test_prose_is_shown_only_by_complete_if_shows_prose_is_false() -> None:
+def test_prose_is_not_shown_before_complete_is_called_if_shows_prose_is_false() -> None:
     gate = lookahead_gate(shows_prose=False)
     assert gate.is_unseen
     assert gate.show(Prose("It")) == []

@@ -210,7 +210,7 @@ def test_every_defect_every_error_and_every_kind_of_attempt_has_a_sentence() -> 
     assert problem_sentence(None, None) == ""
 
 
-def test_sentences_returns_equal_sentences_once_and_at_most_forty_in_all() -> None:
+def test_equal_sentences_are_returned_once_and_at_most_forty_sentences_in_all() -> None:
     lines = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
     assert lines == ("Invalid JSON in a call of a was repaired.",)
     assert len(sentences(facts.Repaired(str(number)) for number in range(1000))) == 40

@@ -196,7 +196,9 @@ def test_an_idle_model_without_a_ttl_is_not_stopped() -> None:
 
 
 @pytest.mark.parametrize("event", ["a loaded", "a failed", "a stopped"])
-def test_loaded_failed_or_stopped_without_an_order_raises_assertion_error(event: str) -> None:
+def test_the_events_loaded_failed_and_stopped_raise_assertion_error_without_an_order(
+    event: str,
+) -> None:
     with pytest.raises(AssertionError):
         book_of("a").receive(event)
 

@@ -33,12 +33,12 @@ def settings_of(file: Path, text: str, **values: object) -> tuple[Arguments, Set
     return arguments, check_settings(arguments)
 
 
-def test_arguments_of_none_get_their_defaults() -> None:
+def test_arguments_with_the_value_none_get_their_defaults() -> None:
     values = dict.fromkeys(("config", "scraping", "affinity", "replicas", "gpus"))
     assert read_arguments(values) == Arguments()
 
 
-def test_without_arguments_all_arguments_get_their_defaults() -> None:
+def test_all_arguments_get_their_defaults_if_none_are_given() -> None:
     assert read_arguments({}) == Arguments()
     assert Arguments().file == Path("temper.toml")
 

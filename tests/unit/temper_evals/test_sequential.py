@@ -94,7 +94,7 @@ def test_the_share_of_wrong_decisions_is_at_most_the_promised_share(
         (0, 0, 149, False),
     ],
 )
-def test_loses_is_true_false_or_none_by_the_numbers_of_helped_and_harmed_pairs(
+def test_whether_an_arm_loses_depends_on_the_numbers_of_helped_and_harmed_pairs(
     helped: int, harmed: int, same: int, loses: bool | None
 ) -> None:
     assert after_pairs(helped, harmed, same).loses is loses

@@ -253,7 +253,9 @@ def test_an_uncounted_failure_does_not_end_the_run() -> None:
     assert book.run.stop is None
 
 
-def test_after_exhausted_retries_client_calls_are_sent_and_no_operator_call_is_executed() -> None:
+def test_only_client_calls_are_sent_and_no_operator_call_is_executed_after_exhausted_retries() -> (
+    None
+):
     book = RunBook.of()
     book.ask()
     book.receive(reply("I would add.", called(1), CLIENT_CALL), defect="invalid_arguments")

@@ -97,7 +97,7 @@ def test_a_run_of_similar_events_ends_before_a_different_or_incomplete_event() -
     assert runs.find(b"..." + row, 3) == replace(run, end=len(row) + 3)
 
 
-def test_incomplete_events_and_events_of_a_different_form_are_not_found_as_a_run() -> None:
+def test_incomplete_events_and_events_of_a_different_form_do_not_form_a_run() -> None:
     runs = learned_runs(event("a"))
     for data in (b"", b": a comment\n\n", event("y")[:-1], event("\\")[:-1], b"data: [DONE]\n\n"):
         assert runs.find(data, 0) is None
@@ -116,7 +116,7 @@ def test_a_run_of_similar_events_ends_before_other_data(between: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b"\\", b'","', b'a" , "b', b"\xff", b"\\ud800", b"\x01", b"\n"])
-def test_an_event_whose_text_is_not_one_valid_json_string_is_not_found_as_a_run(
+def test_an_event_whose_text_is_not_one_valid_json_string_does_not_form_a_run(
     text: bytes,
 ) -> None:
     runs, wrong = learned_runs(event("a")), event("~").replace(b"~", text)

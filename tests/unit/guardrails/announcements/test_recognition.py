@@ -207,7 +207,7 @@ def test_a_sentence_barred_by_the_cues_of_any_language_is_not_an_announcement() 
     assert not announces("Verifico el archivo cuando me confirmes.")  # only Spanish has "cuando"
 
 
-def test_in_a_long_answer_only_the_end_is_searched_for_an_announcement() -> None:
+def test_only_the_end_of_a_long_answer_is_searched_for_an_announcement() -> None:
     assert announces(
         "The cause is a stale cache. " * 500 + "I'll clear it now.".replace("clear", "fix")
     )
@@ -599,7 +599,7 @@ def test_a_sentence_in_two_scripts_is_matched_against_the_languages_of_both() ->
     assert {"ru", "en"} < languages_of("проверю tests")
 
 
-def test_after_prepare_no_more_patterns_are_compiled() -> None:
+def test_no_more_patterns_are_compiled_after_prepare_was_called() -> None:
     prepare()
     matchers = [*matchers_for("check"), *matchers_for("проверю"), *matchers_for("確認します")]
     before = [dict(vars(matcher)) for matcher in matchers]

@@ -433,7 +433,9 @@ def test_the_complete_repair_takes_time_linear_in_the_history(template: Template
     assert is_linear(work, lambda size: "x" * size, 30)
 
 
-def test_after_a_final_assistant_message_continue_is_sent_if_the_template_has_no_prefill() -> None:
+def test_the_text_continue_follows_a_final_assistant_message_if_the_template_has_no_prefill() -> (
+    None
+):
     ends = (user_message("Hi"), assistant_message("Red,"))
     template = Template(prefill=False)
     healed, facts = heal_messages(ends, template)

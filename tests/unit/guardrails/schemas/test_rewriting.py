@@ -50,7 +50,7 @@ def test_change_schemas_changes_only_the_sub_schemas_of_a_keyword(
         {"then": BAD, "else": {"not": {"pattern": "good"}}},
     ],
 )
-def test_patterns_in_finds_and_remove_patterns_removes_patterns_at_any_depth(
+def test_patterns_are_found_and_removed_at_any_depth(
     schema: JsonObject,
 ) -> None:
     assert "bad" in patterns_in(schema)
@@ -96,7 +96,7 @@ def test_remove_patterns_raises_if_fewer_values_would_be_valid_without_the_patte
         remove_patterns(schema, {"bad"})
 
 
-def test_patterns_in_ignores_properties_that_are_named_pattern() -> None:
+def test_properties_that_are_named_pattern_are_not_found_as_patterns() -> None:
     schema: JsonValue = {"properties": {"pattern": {"type": "string"}}, "patternProperties": []}
     assert [*patterns_in(schema)] == []
 

@@ -51,7 +51,7 @@ def test_the_tokens_of_any_text_are_not_empty_and_cover_the_text(text: str) -> N
         position = token.end
 
 
-def test_attributes_returns_the_words_and_values_of_a_tag() -> None:
+def test_the_attributes_of_a_tag_are_its_words_and_values() -> None:
     assert [*attributes("<parameter=city>")] == [("parameter", "city")]
     assert [*attributes("<a:b x=\"1 2\" y = '3' z/>")] == [
         ("a:b", ""),
@@ -188,6 +188,6 @@ def test_prose_cannot_become_a_call(text: str) -> None:
     assert not reading.may_continue()
 
 
-def test_keys_of_returns_the_declared_parameters_of_a_tool() -> None:
+def test_the_keys_of_a_tool_are_its_declared_parameters() -> None:
     assert keys_of(WEATHER) == {"city", "days", "unit"}
     assert keys_of(make_tool("free", {"properties": ["city"]})) == frozenset()

@@ -73,7 +73,7 @@ def test_is_about_calls_is_true_only_for_markers_of_calls() -> None:
     assert not is_about_calls("name", is_tag=True)
 
 
-def test_names_key_and_introduces_value_recognize_tags_of_keys_and_values() -> None:
+def test_tags_of_keys_and_values_are_recognized() -> None:
     assert names_key("parameter")
     assert names_key("arg_key")
     assert not names_key("type")

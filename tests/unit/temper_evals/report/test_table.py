@@ -34,7 +34,7 @@ def test_a_row_of_the_table_has_success_helped_and_harmed_runs_and_the_ceiling()
     assert (row["ceiling"], row["gap closed"]) == ("100.0", "50 %")
 
 
-def test_without_runs_of_the_arm_ceiling_the_ceiling_is_unknown() -> None:
+def test_the_ceiling_is_unknown_if_the_arm_ceiling_has_no_runs() -> None:
     row = rows(results_of(runs_of("direct", "+-"), 10))[0]
     assert row[-1] == "unknown"
     assert row[4:8] == ("", "", "", "")

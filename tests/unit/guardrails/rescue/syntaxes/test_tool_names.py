@@ -148,7 +148,7 @@ def test_the_scanner_finds_calls_by_the_names_of_offered_tools(text: str, count:
     assert len(calls_found(findings)) == count
 
 
-def test_for_more_than_300_tools_no_syntaxes_by_tool_name_are_built() -> None:
+def test_no_syntaxes_by_tool_name_are_built_for_more_than_300_tools() -> None:
     tools = [make_tool(f"look_{number}", {"type": "object"}) for number in range(301)]
     assert syntaxes_for(tools) == ()
     assert syntaxes_for(tools[1:]) != ()

@@ -45,7 +45,7 @@ def trim(*texts: str, has_lines: bool = True) -> list[object]:
     return list(arguments.values())
 
 
-def test_in_a_format_without_lines_a_single_line_end_is_part_of_the_value() -> None:
+def test_a_single_line_end_is_part_of_the_value_in_a_format_without_lines() -> None:
     assert trim("\nx\n", "x\n", "\nx", has_lines=False) == ["x", "x\n", "\nx"]
 
 
