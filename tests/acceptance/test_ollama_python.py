@@ -389,7 +389,7 @@ def test_a_llama_server_is_listed_and_described_like_an_ollama_model(leaking: Se
     assert {"completion", "tools"} <= {*(shown.capabilities or ())}
 
 
-def test_with_think_the_reasoning_is_in_the_thinking_field(both: tuple[str, Served]) -> None:
+def test_the_reasoning_is_in_the_field_thinking_if_think_is_set(both: tuple[str, Served]) -> None:
     _, served = both
     answer = whole(served.url, "chat", model=MODEL, messages=[user(THINK)], think=True)
     message = cast("JsonObject", answer["message"])

@@ -280,7 +280,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("row", "language", "stream"), CASES)
-async def test_after_a_rejection_the_request_is_corrected_and_the_next_is_correct_at_once(
+async def test_a_rejected_request_is_corrected_and_the_next_request_is_correct_at_once(
     row: Row, language: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     scripts: list[Script | bytes] = [*row.refusals, row.answer, row.answer]

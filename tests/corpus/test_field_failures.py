@@ -111,7 +111,7 @@ def test_an_escaped_tool_name_that_is_quoted_or_unknown_is_text(reply: str) -> N
         ),
     ],
 )
-def test_if_the_tool_name_is_escaped_argument_names_and_values_are_unescaped(
+def test_argument_names_and_values_are_unescaped_if_the_tool_name_is_escaped(
     reply: str, call: Call
 ) -> None:
     assert calls_of(reply) == [call]

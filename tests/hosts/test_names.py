@@ -97,7 +97,7 @@ def test_every_dialect_is_served_on_a_network_without_ipv4(dialect: str, *, stre
 
 
 @pytest.mark.fault("F110")
-def test_without_ipv4_a_request_to_a_vanished_host_is_answered_by_another_engine(
+def test_a_request_to_a_vanished_host_is_answered_by_another_engine_without_ipv4(
     *, stream: bool
 ) -> None:
     with lan(2, family=IPV6) as pair:

@@ -83,7 +83,9 @@ async def test_a_text_answer_is_streamed_at_once_and_needs_one_generation() -> N
     assert "attempts=1; outcome=clean" in seen
 
 
-async def test_with_policy_respond_prose_is_retried_once_and_then_accepted(*, stream: bool) -> None:
+async def test_prose_is_retried_once_and_then_accepted_under_the_policy_respond(
+    *, stream: bool
+) -> None:
     async with temper(says("It is sunny."), says("Really, ", "it is.")) as proxy:
         answer = await proxy.ask(request(), stream=stream, headers=with_policy("respond"))
     assert (answer.text, answer.reason) == ("Really, it is.", "stop")
@@ -92,7 +94,7 @@ async def test_with_policy_respond_prose_is_retried_once_and_then_accepted(*, st
 
 
 @pytest.mark.parametrize("is_by_header", [False, True], ids=["setting", "header"])
-async def test_with_policy_accept_prose_is_returned_without_a_retry(
+async def test_prose_is_returned_without_a_retry_under_the_policy_accept(
     *, stream: bool, is_by_header: bool
 ) -> None:
     headers = with_policy("accept") if is_by_header else None

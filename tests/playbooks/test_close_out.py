@@ -435,7 +435,7 @@ def write_calls(book: Playbook, *cities: str) -> Playbook:
 
 
 @pytest.mark.parametrize(("parallel", "count"), [(True, 2), (False, 1)])
-def test_without_parallel_calls_only_the_first_call_of_the_check_is_returned(
+def test_only_the_first_call_of_the_check_is_returned_if_parallel_calls_are_disabled(
     *, parallel: bool, count: int
 ) -> None:
     book = write_calls(send_check(request=make_request(*FAILED, parallel=parallel)), "Oslo", "Rome")
@@ -522,7 +522,7 @@ def test_an_answer_after_a_nudge_is_checked() -> None:
     ]
 
 
-def test_without_retry_budget_no_check_is_sent_and_the_answer_ends() -> None:
+def test_no_check_is_sent_and_the_answer_ends_if_the_retry_budget_is_empty() -> None:
     plan = plan_request(make_request(*FAILED), STRUCTURAL)
     book = Playbook(begin(plan, CountedIds(), lambda: False)).ask()
     write(book, GAVE_UP)

@@ -248,7 +248,7 @@ def test_a_fallback_call_is_sent_after_text_that_the_first_model_streamed() -> N
     book.expect(ToolCalled(0, PARIS), ReplyFinished("tool_calls"))
 
 
-def test_without_retry_budget_no_fallback_is_requested() -> None:
+def test_no_fallback_is_requested_if_the_retry_budget_is_empty() -> None:
     turn = prepare(make_request(), Policy(), CountedIds(), may_retry=lambda: False)
     turn.fallback_model = "big"
     book = Playbook(turn).ask()
@@ -274,7 +274,7 @@ def test_no_fallback_is_requested_if_a_retry_fails_after_a_usable_text() -> None
     assert book.turn.state is TurnState.DONE
 
 
-def test_after_an_accepted_reply_no_fallback_is_requested() -> None:
+def test_no_fallback_is_requested_after_an_accepted_reply() -> None:
     book = begin_with_fallback().ask()
     call(book, "get_weather", GOOD)
     assert book.turn.state is TurnState.DONE

@@ -112,7 +112,7 @@ def test_without_retries_a_call_in_an_unknown_syntax_is_returned_as_text(policy:
     assert book.shown[-1] == ReplyFinished("stop")
 
 
-def test_in_observe_mode_an_unknown_syntax_is_returned_and_reported() -> None:
+def test_an_unknown_syntax_is_returned_and_reported_in_observe_mode() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
     book.receive(TextDelta(HARMONY_CALL)).expect(TextDelta(HARMONY_CALL))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))

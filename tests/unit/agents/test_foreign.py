@@ -189,7 +189,7 @@ def test_response_format_and_parameters_are_fields_of_the_request() -> None:
     assert turn.answer.text == '{"n":1}'
 
 
-def test_with_a_named_tool_choice_a_reply_without_a_call_is_retried() -> None:
+def test_a_reply_without_a_call_is_retried_if_the_tool_choice_names_a_tool() -> None:
     choice: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
     turn = Guardrails(tools=[get_weather]).turn(ASKED, tool_choice=choice)
 

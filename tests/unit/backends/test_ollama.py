@@ -194,7 +194,7 @@ def test_a_request_without_a_model_name_is_refused() -> None:
     assert raised.value.param == "model"
 
 
-def test_after_a_refusal_of_tools_later_requests_contain_no_tools() -> None:
+def test_requests_after_a_refusal_of_tools_contain_no_tools() -> None:
     answer = httpx.Response(200, content=SAID)
     server = Server(NO_TOOLS, answer, answer)
     server.shown = {}

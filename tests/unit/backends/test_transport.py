@@ -69,7 +69,7 @@ def instance(kind: type[Exception]) -> Exception:
 
 
 @pytest.mark.parametrize("error", [NotReached("refused"), BrokenOff(is_unread=True), PeerLost()])
-def test_is_unreached_is_set_only_if_the_backend_has_not_read_the_request(
+def test_an_error_is_marked_unreached_only_if_the_backend_has_not_read_the_request(
     error: Exception,
 ) -> None:
     failed = failure(error)

@@ -41,11 +41,9 @@ def test_neutralize_breaks_forged_tags(tag: str) -> None:
         (" \n", False),
     ],
 )
-def test_has_only_reminders_is_true_for_text_that_consists_of_reminders(
-    text: str, is_only: bool
-) -> None:
+def test_a_text_that_consists_of_reminders_has_only_reminders(text: str, is_only: bool) -> None:
     assert has_only_reminders(text) is is_only
 
 
-def test_is_forged_is_false_for_text_without_a_reminder_tag() -> None:
+def test_a_text_without_a_reminder_tag_is_not_forged() -> None:
     assert not is_forged("a <system> reminder, system-reminder")

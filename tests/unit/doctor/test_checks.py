@@ -192,7 +192,7 @@ async def test_the_checks_authenticate_if_server_api_keys_file_is_set(tmp_path: 
     assert results["forced call"].status == "ok"
 
 
-async def test_on_results_is_called_only_for_a_model_that_completed_its_checks() -> None:
+async def test_the_hook_on_results_is_called_only_for_a_model_that_completed_its_checks() -> None:
     stored: list[tuple[str, list[str]]] = []
 
     def keep(target: Target, results: Sequence[CheckResult]) -> None:

@@ -104,7 +104,7 @@ def test_count_wanted_returns_how_often_the_request_requires_a_call(
         ("Is the build through?", '{"phase": 1}', False),
     ],
 )
-def test_awaits_change_is_true_until_the_result_reports_the_requested_event(
+def test_a_request_awaits_a_change_until_a_result_reports_the_requested_event(
     request_text: str, result: str, continues: bool
 ) -> None:
     assert awaits_change(request_text, result) is continues

@@ -126,7 +126,7 @@ def test_a_reply_that_can_still_become_a_copy_of_a_nudge_may_be_about_the_nudge(
     assert not nudges.copies_nudge("get_time has run. It is noon.")
 
 
-def test_warn_of_failures_reports_failed_rounds_in_a_user_message() -> None:
+def test_failed_rounds_are_reported_in_a_user_message() -> None:
     note = nudges.warn_of_failures(4)
     assert note.role == "user"
     assert "not a tool result: Every tool call of the last 4 rounds failed" in note.text

@@ -17,7 +17,7 @@ def test_the_respond_tool_is_offered_after_the_client_tools() -> None:
     assert OFFER.is_respond("respond")
 
 
-def test_without_the_respond_tool_only_client_tools_are_offered() -> None:
+def test_only_client_tools_are_offered_if_respond_is_not_offered() -> None:
     offer = replace(OFFER, respond=None)
     assert offer.everything == (WEATHER, CLOCK)
     assert not offer.is_respond("respond")
@@ -53,7 +53,7 @@ def test_an_answer_is_allowed_unless_a_call_is_required_or_a_step_is_missing() -
     assert not replace(OFFER, workflow=Workflow(("get_time",))).may_answer
 
 
-def test_is_free_is_true_for_tools_whose_calls_no_workflow_or_loop_can_reject() -> None:
+def test_a_tool_is_free_if_no_workflow_or_loop_can_reject_its_calls() -> None:
     rules = Workflow(("read",), (Prerequisite("edit", "read"),), ("done",))
     offer = replace(OFFER, workflow=rules, loop=Loop("look", {}, 3))
     names = ("read", "edit", "done", "look", "go")

@@ -356,7 +356,7 @@ def test_find_failed_call_ignores_calls_of_tools_that_execute_something() -> Non
         ("", False),
     ],
 )
-def test_repeats_line_is_true_if_the_last_line_was_repeated_too_often(
+def test_a_text_repeats_a_line_if_the_last_line_occurs_too_often(
     text: str, is_endless: bool
 ) -> None:
     assert repeats_line(text) is is_endless
@@ -374,7 +374,7 @@ def test_repeats_line_is_true_if_the_last_line_was_repeated_too_often(
         ("", False),
     ],
 )
-def test_is_json_is_true_only_for_objects_and_lists(text: str, expected: bool) -> None:
+def test_only_objects_and_lists_are_recognized_as_json(text: str, expected: bool) -> None:
     assert is_json(text) is expected
 
 

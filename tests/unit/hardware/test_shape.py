@@ -77,9 +77,7 @@ def test_the_feed_forward_length_of_active_experts_is_added() -> None:
     ("missing", "value"),
     [("block_count", None), ("block_count", 1 << 31), ("context_length", "8k"), ("", None)],
 )
-def test_shape_of_returns_none_for_incomplete_or_invalid_metadata(
-    missing: str, value: object
-) -> None:
+def test_incomplete_or_invalid_metadata_has_no_shape(missing: str, value: object) -> None:
     metadata = metadata_of("llama") | {f"llama.{missing}": value}
     if not missing:
         del metadata["general.architecture"]

@@ -65,7 +65,7 @@ def test_a_convention_writes_tools_and_calls_and_results_into_the_messages(
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
-def test_with_a_convention_added_messages_do_not_change_earlier_messages(
+def test_added_messages_do_not_change_earlier_messages_in_any_convention(
     convention: object,
 ) -> None:
     (described,) = [item for item in CONVENTIONS if item is convention]

@@ -49,7 +49,7 @@ def test_the_request_of_a_plan_equals_the_first_request_of_its_turn() -> None:
 
 
 @pytest.mark.parametrize(("sent", "is_shortened"), [(90, True), (100, False)])
-def test_is_shortened_is_true_only_if_the_conversation_was_shortened(
+def test_a_prompt_is_marked_shortened_only_if_its_conversation_was_shortened(
     sent: int, is_shortened: bool
 ) -> None:
     plan = plan_request(make_request(), Policy())

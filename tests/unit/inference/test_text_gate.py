@@ -81,7 +81,7 @@ def test_complete_adds_no_text_if_an_earlier_reply_was_shown() -> None:
     ]
 
 
-def test_after_a_broken_call_text_and_calls_are_shown_only_at_the_end() -> None:
+def test_text_and_calls_are_shown_only_at_the_end_after_a_broken_call() -> None:
     gate = first_reply_gate()
     assert gate.show(Prose("One.")) == [TextDelta("One.")]
     assert gate.show(WithheldText("<tool_call>{")) == []
@@ -137,7 +137,7 @@ def test_text_is_added_only_without_calls_if_adds_text_is_false() -> None:
     assert gate.complete(Accepted("Sorry."), is_only_reply=False) == [TextDelta("\n\nSorry.")]
 
 
-def test_is_content_is_true_for_text_and_calls_but_not_for_reasoning() -> None:
+def test_text_and_calls_are_content_but_reasoning_is_not() -> None:
     assert is_content(TextDelta("a"))
     assert is_content(ToolCallStarted(0, "a", "b"))
     assert not is_content(ReasoningDelta("a"))
@@ -165,7 +165,7 @@ def lookahead_gate(*, shows_prose: bool = True) -> LookaheadGate:
     return LookaheadGate(gate, OFFERED)
 
 
-def test_hold_possible_calls_has_an_effect_only_with_policy_auto_and_no_answer_schema() -> None:
+def test_possible_calls_are_held_only_under_the_policy_auto_and_without_an_answer_schema() -> None:
     gate = FirstReplyGate(SentAnswer(), shows_prose=True)
     accepting = replace(OFFER, text_policy=TextPolicy.ACCEPT)
     assert isinstance(hold_possible_calls(gate, OFFER, is_retry=False), LookaheadGate)

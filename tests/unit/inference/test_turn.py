@@ -349,7 +349,7 @@ def test_the_streamed_message_of_a_broken_respond_call_is_the_answer(arguments: 
     assert book.turn.next_request() is None
 
 
-def test_with_a_response_format_an_answer_tool_that_was_not_offered_is_rejected() -> None:
+def test_an_answer_tool_that_was_not_offered_is_rejected_if_there_is_a_response_format() -> None:
     book = Playbook.of(make_request(answer_schema=PLANET)).ask()
     call(book, "final_answer", '{"name": "Mars"}')
     assert RejectedReply("unknown_tool") in book.turn.facts
@@ -582,7 +582,7 @@ def test_the_end_of_a_call_or_a_copied_result_is_not_the_answer(leftover: str) -
 FENCED = f'```json\n{{"name": "get_weather", "arguments": {PARIS}}}\n```'
 
 
-def test_without_rescue_only_a_constrained_attempt_reads_calls_in_text() -> None:
+def test_only_a_constrained_attempt_reads_calls_in_text_if_rescue_is_disabled() -> None:
     policy = Policy(without=frozenset({"rescue"}), text_policy=TextPolicy.REQUIRE)
     book = Playbook.of(make_request(), policy).ask()
     for reply in (FENCED, f"<tool_call>{FENCED[8:-4]}</tool_call>"):

@@ -121,7 +121,7 @@ async def test_an_oversized_or_compressed_response_is_refused_without_reading_al
         ("[" * 60_000, True),
     ],
 )
-def test_has_too_many_values_does_not_count_commas_and_brackets_in_strings(
+def test_commas_and_brackets_in_strings_are_not_counted_as_values(
     document: str, *, is_many: bool
 ) -> None:
     assert has_too_many_values(document.encode()) is is_many

@@ -351,7 +351,7 @@ async def test_a_program_that_is_starting_exits_when_its_server_is_stopped(
             os.kill(int(started.split()[0]), 0)
 
 
-async def test_after_the_server_lost_a_session_the_next_call_uses_a_new_session() -> None:
+async def test_the_next_call_uses_a_new_session_after_the_server_lost_a_session() -> None:
     forgetful = ForgetfulToolServer()
     async with listening(forgetful) as url:
         spec = ServerSpec("old", f"{url.url}/mcp", tools=("echo",))

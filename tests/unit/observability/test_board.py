@@ -64,7 +64,7 @@ def test_only_rows_changed_since_the_given_number_are_returned() -> None:
     assert row.id == board.name_of(first)
 
 
-def test_is_lost_is_true_if_a_removed_row_had_changed_since_the_given_number() -> None:
+def test_a_change_is_lost_if_a_removed_row_had_changed_since_the_given_number() -> None:
     board = make_board(most=1)
     seen = board.number
     for _ in range(2):
@@ -91,7 +91,7 @@ def test_the_latest_rows_include_running_requests_older_than_the_limit() -> None
     assert [board.number_of(row.id) for row in board.latest(2)] == [6, 5, stuck]
 
 
-def test_is_lost_is_true_if_more_rows_changed_than_the_limit_allows() -> None:
+def test_a_change_is_lost_if_more_rows_changed_than_the_limit_allows() -> None:
     board = make_board(most=9)
     for _ in range(3):
         board.close(board.open(RunningRequest()), RECORD)

@@ -365,7 +365,7 @@ def test_lines_below_the_configured_level_are_dropped() -> None:
     assert stream.getvalue() == ""
 
 
-def test_after_configure_logging_is_called_twice_each_line_is_logged_once() -> None:
+def test_each_line_is_logged_once_even_if_configure_logging_is_called_twice() -> None:
     stream = StringIO()
     configure_logging("text", "info", stream)
     configure_logging("text", "info", stream)
@@ -373,7 +373,7 @@ def test_after_configure_logging_is_called_twice_each_line_is_logged_once() -> N
     assert stream.getvalue().count("\n") == 1
 
 
-def test_without_a_terminal_logs_default_to_json() -> None:
+def test_logs_are_json_by_default_if_there_is_no_terminal() -> None:
     stream = StringIO()
     configure_logging("auto", "info", stream)
     RequestLog().take(RECORD)

@@ -299,7 +299,7 @@ def test_busy_blockers_are_the_models_in_use_that_must_stop_before_this_model_st
     assert swapping.busy_blockers("b") == ()
 
 
-def test_can_start_now_is_true_for_models_that_need_not_wait_for_memory() -> None:
+def test_models_that_need_not_wait_for_memory_can_start_now() -> None:
     book = SwapBook.of({"a": 4, "b": 4, "c": 4}, Budget(memory=8))
 
     def startable_models() -> str:

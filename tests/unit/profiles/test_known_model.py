@@ -192,7 +192,7 @@ def test_control_tokens_are_those_of_the_profile_and_not_read_from_the_template(
         ("", False),
     ],
 )
-def test_renders_tools_is_true_if_the_code_of_a_template_uses_the_variable_tools(
+def test_a_template_renders_tools_if_its_code_uses_the_variable_tools(
     text: str, renders: bool
 ) -> None:
     assert renders_tools(text) is renders

@@ -118,7 +118,7 @@ def test_affinity_selects_whether_requests_are_routed_by_session(file: Path) -> 
     assert "request_router_config" not in deployment_options(*pool, is_behind_haproxy=True)
 
 
-def test_is_unit_is_true_for_a_models_section_with_a_path() -> None:
+def test_a_models_section_with_a_path_is_a_unit() -> None:
     assert is_unit(load_settings(None, {"models": {"one": {"path": "m.gguf"}}}))
 
 

@@ -203,7 +203,7 @@ def test_a_low_priority_request_that_was_passed_over_eight_times_is_next() -> No
     assert MOST_PASSED_OVER == 8
 
 
-def test_the_lower_priority_is_next_if_two_requests_were_passed_over_eight_times() -> None:
+def test_the_request_of_lower_priority_is_next_if_two_were_passed_over_eight_times() -> None:
     queue = WaitingQueue(capacity=1)
     (first,) = join(queue, "a")
     low, normal = queue.join("c", LOW), queue.join("b", NORMAL)

@@ -124,7 +124,7 @@ def test_max_tokens_are_reserved_unless_the_answer_reserve_is_0(
     assert fitted.compacted.tier == tier
 
 
-def test_if_the_window_is_unknown_the_conversation_is_not_shortened() -> None:
+def test_the_conversation_is_not_shortened_if_the_window_is_unknown() -> None:
     hidden = replace(KNOWN, window=None)
     assert fit(ContextPolicy(), known=hidden) == Fitted(plan_rounds(40).messages)
 
@@ -447,7 +447,7 @@ async def test_compared_tokens_show_whether_the_template_or_the_engine_caused_a_
     assert explained.causer == causer
 
 
-def test_refine_mentions_tokens_that_the_engine_lost_before_the_change() -> None:
+def test_tokens_that_the_engine_lost_before_the_change_are_mentioned() -> None:
     reread = Reread(1400, 10, 9.0, "client", "the order of the tools changed")
     assert refine(reread, 60) == reread
     lost = refine(reread, 700)

@@ -400,7 +400,7 @@ def test_the_priority_of_a_request_is_limited_by_its_key(
 
 
 @pytest.mark.parametrize("has_priorities", [True, False])
-async def test_with_priorities_the_fields_priority_and_id_slot_are_removed(
+async def test_the_fields_priority_and_id_slot_are_removed_if_priorities_are_configured(
     *, has_priorities: bool
 ) -> None:
     limits = {"batch": Priority.LOW} if has_priorities else {}

@@ -302,7 +302,7 @@ def test_an_invalid_key_is_not_reported_as_missing() -> None:
         ("*", False),
     ],
 )
-def test_is_loopback_is_true_only_for_loopback_addresses_and_localhost(
+def test_only_loopback_addresses_and_localhost_are_loopback_hosts(
     host: str, *, expected: bool
 ) -> None:
     assert is_loopback(host) is expected

@@ -44,7 +44,7 @@ def test_report_shows_families_and_failures_only_with_the_option_by() -> None:
     assert "wrong runs by cause" in output
 
 
-def test_without_output_the_runs_are_stored_in_a_temporary_folder() -> None:
+def test_the_runs_are_stored_in_a_temporary_folder_if_no_output_is_given() -> None:
     done = evaluate(*SMALL, "--json")
     report = json.parse(done.stdout)
     assert isinstance(report, dict)

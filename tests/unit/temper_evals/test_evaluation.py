@@ -200,7 +200,7 @@ def test_flags_with_invalid_numbers_are_refused(flags: dict[str, object]) -> Non
         choice_of(None, flags)
 
 
-def test_the_choice_is_read_from_flags_and_the_variable_ollama_host(
+def test_the_choice_of_an_evaluation_is_read_from_flags_and_the_variable_ollama_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "10.0.0.1:7")

@@ -123,7 +123,7 @@ def test_usage_from_replies_adds_up_the_reported_tokens() -> None:
     assert (spent.generations, spent.prompt, spent.generated, spent.cached) == (3, 10, 4, 6)
 
 
-def test_wasted_calls_counts_calls_with_an_error_and_repeated_calls() -> None:
+def test_calls_with_an_error_and_repeated_calls_count_as_wasted() -> None:
     def called(name: str, result: str) -> list[JsonObject]:
         call: JsonObject = {"id": "a", "function": {"name": name, "arguments": "{}"}}
         return [

@@ -111,7 +111,7 @@ async def test_a_helpful_setting_is_on_and_applies_while_later_candidates_are_tr
     assert earned_by([first, second]) == {"guardrails": {"a": 1}}
 
 
-async def test_after_three_harmed_pairs_a_setting_is_off_and_its_extension_is_not_tried() -> None:
+async def test_a_setting_is_off_after_three_harmed_pairs_and_its_extension_is_not_tried() -> None:
     first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert first.sentence() == "helps: 0 helped, 3 harmed of 3: off"
     assert second.sentence() == "more: not tried: off"
@@ -194,7 +194,7 @@ async def test_estimate_missing_seconds_returns_none_if_no_case_was_finished() -
     assert tuning.estimate_missing_seconds() is None
 
 
-async def test_a_timeout_error_of_a_run_is_not_taken_for_the_end_of_the_time() -> None:
+async def test_a_timeout_error_of_a_run_is_not_mistaken_for_the_end_of_the_time() -> None:
     def impatient(_found: str, _count: int) -> bool:
         raise TimeoutError("of a library")
 
@@ -202,7 +202,7 @@ async def test_a_timeout_error_of_a_run_is_not_taken_for_the_end_of_the_time() -
         await Tuning(FakeModel(impatient).open, CASES, 60.0).run()
 
 
-async def test_lacks_time_is_true_only_if_time_was_too_short_to_try_a_setting() -> None:
+async def test_tuning_lacks_time_only_if_time_was_too_short_to_try_a_setting() -> None:
     first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert (first.lacks_time, second.lacks_time) == (False, False)
     assert [verdict.lacks_time for verdict in await verdicts(helped_by("a=1"), seconds=0)] == [

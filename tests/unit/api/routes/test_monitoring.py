@@ -105,7 +105,7 @@ def test_the_metrics_path_gets_404_if_metrics_are_disabled() -> None:
 
 
 @pytest.mark.parametrize(("is_open", "status"), [(False, 401), (True, 200)])
-def test_metrics_without_a_key_get_401_unless_the_operator_opened_them(
+def test_requests_for_metrics_without_a_key_get_401_unless_the_operator_allows_them(
     is_open: bool, status: int
 ) -> None:
     serving = ServerOptions(access=Access({"us": "key"}), has_open_metrics=is_open)

@@ -68,14 +68,14 @@ CHOICES = as_list(chunk({"content": "a"})["choices"])
         ({"error": {"message": "Oh."}}, None),
     ],
 )
-def test_fragment_in_returns_none_for_an_untypical_chunk(
+def test_an_untypical_chunk_has_no_fragment(
     sent: JsonObject, expected: TextDelta | ReasoningDelta | ArgumentsFragment | None
 ) -> None:
     assert fragment_in(json.dump_text(sent)) == expected
 
 
 @pytest.mark.parametrize("data", ["", "[DONE]", "{garbage", "[]", '"\\ud800"'])
-def test_fragment_in_returns_none_for_an_invalid_chunk(data: str) -> None:
+def test_an_invalid_chunk_has_no_fragment(data: str) -> None:
     assert fragment_in(data) is None
 
 
@@ -162,7 +162,7 @@ def test_no_pattern_is_learned_from_an_untypical_event(sample: bytes) -> None:
     assert learned_runs(sample).find(sample + b"\n\n", 0) is None
 
 
-def test_after_many_failed_attempts_no_pattern_is_learned() -> None:
+def test_no_pattern_is_learned_after_many_failed_attempts() -> None:
     runs = Runs()
     for number in range(20):
         runs.learn(f'data: {{"id":{number},"choices":[{{"delta":{{"content":"x"}}}}]}}'.encode())

@@ -659,7 +659,7 @@ def test_other_words_after_a_call_do_not_present_an_example(words: str) -> None:
         ("Can you see it? Let me check the file.", False),
     ],
 )
-def test_asks_user_is_true_only_for_a_request_to_the_user(text: str, *, asks: bool) -> None:
+def test_only_a_request_to_the_user_counts_as_asking_the_user(text: str, *, asks: bool) -> None:
     assert asks_user(text) is asks
 
 
@@ -679,7 +679,7 @@ ORDER_TOOLS = ("find_hotel", "place_order")
         ("It is booked. To pay, you need to use cash.", "Book it.", False),
     ],
 )
-def test_instructs_user_is_true_only_for_instructions_to_the_user(
+def test_only_instructions_to_the_user_count_as_instructing_the_user(
     text: str, request_text: str, is_instruction: bool
 ) -> None:
     assert instructs_user(text, request_text, ORDER_TOOLS) is is_instruction

@@ -388,7 +388,7 @@ def test_repairing_a_repaired_history_changes_nothing(
 
 
 @given(MESSAGES, st.sampled_from(TEMPLATES))
-def test_after_the_repair_every_call_has_a_result_and_every_result_a_call(
+def test_every_call_has_a_result_and_every_result_has_a_call_after_the_repair(
     messages: list[JsonObject], template: Template
 ) -> None:
     original = history(*messages)

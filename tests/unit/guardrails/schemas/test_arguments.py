@@ -557,7 +557,7 @@ MEMBERS: JsonObject = {
         ({"$ref": "#/$defs/text"}, False),
     ],
 )
-def test_accepts_any_string_is_true_only_if_every_string_fits_the_member_schema(
+def test_a_member_accepts_any_string_only_if_every_string_fits_its_schema(
     schema: JsonValue, accepts_any: bool
 ) -> None:
     assert Members({"properties": {"a": schema}}).accepts_any_string("a") is accepts_any

@@ -33,7 +33,7 @@ from tests.fakes.unread_calls import SEARCH
         ("*x", "other", "*"),
     ],
 )
-def test_token_at_returns_the_first_token_and_its_kind(text: str, kind: str, first: str) -> None:
+def test_the_first_token_is_read_with_its_kind(text: str, kind: str, first: str) -> None:
     token = token_at(text, 0)
     assert (token.kind, token.text, token.end) == (kind, first, len(first))
 
@@ -117,7 +117,7 @@ def test_values_are_recognized_by_their_context(text: str, values: list[str]) ->
 @pytest.mark.parametrize(
     "text", ["get_weather {city: 'Par", "get_weather <city>Par", "<too", '"too']
 )
-def test_is_unclosed_is_true_if_the_text_ends_within_a_value_or_a_mark(text: str) -> None:
+def test_a_text_is_unclosed_if_it_ends_within_a_value_or_a_mark(text: str) -> None:
     assert read(text).is_unclosed
 
 

@@ -67,7 +67,7 @@ def test_the_table_is_markdown_with_a_cell_for_each_heading() -> None:
     assert {line.count("|") for line in lines} == {len(HEADINGS) + 1}
 
 
-def test_with_a_price_the_table_has_another_column_with_the_cost() -> None:
+def test_the_table_has_a_column_with_the_cost_if_a_price_is_given() -> None:
     price = Price(1.0, 10.0)
     lines = markdown(RESULTS, price).splitlines()
     assert {line.count("|") for line in lines} == {len(HEADINGS) + 2}

@@ -173,7 +173,9 @@ def test_the_model_never_writes_broken_json_if_holds_form_is_set() -> None:
 
 
 @pytest.mark.parametrize("flaw", [Flaw.PROSE_FIRST, Flaw.BROKEN_JSON, Flaw.WRONG_NAME])
-def test_with_a_json_schema_the_reply_is_the_call_as_json_of_this_schema(flaw: Flaw) -> None:
+def test_the_reply_to_a_request_with_a_json_schema_is_the_call_as_json_of_this_schema(
+    flaw: Flaw,
+) -> None:
     call_format: JsonObject = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
     constrained = reply(always(flaw), SINGLE, response_format=call_format, tool_choice="none")
     assert constrained.calls == ()
@@ -183,7 +185,7 @@ def test_with_a_json_schema_the_reply_is_the_call_as_json_of_this_schema(flaw: F
     assert worse.flaw is Flaw.WRONG_VALUE
 
 
-def test_with_a_json_schema_that_is_not_a_call_the_reply_has_invented_values() -> None:
+def test_the_reply_has_invented_values_for_a_json_schema_that_is_not_a_call() -> None:
     wanted: JsonObject = {
         "type": "object",
         "properties": {"x": {"type": "integer"}},
@@ -203,7 +205,7 @@ def test_a_call_is_written_as_text_if_tool_choice_is_none() -> None:
     assert broken.text != unparsed.text
 
 
-def test_with_an_answer_tool_the_model_calls_it_instead_of_answering_in_text() -> None:
+def test_the_model_calls_the_answer_tool_instead_of_answering_in_text() -> None:
     talk = FAMILIES["none"](1)
     tools: JsonValue = [*talk.setting.tools, ANSWERING]
     assert reply(always(None), talk, tools=tools).calls == (
@@ -386,7 +388,7 @@ def test_a_flaw_occurs_before_calls_or_before_answers_as_listed(flaw: Flaw) -> N
     assert without_tools.flaw is None
 
 
-def test_with_the_flaw_repeated_text_the_call_is_repeated_until_a_user_message() -> None:
+def test_the_flaw_repeated_text_repeats_the_call_until_a_user_message() -> None:
     profile = always(Flaw.REPEATED_TEXT, generic=1.0)
     messages = conversation(CHAIN, LAST)
     for _ in range(3):
