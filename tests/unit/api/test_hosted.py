@@ -179,7 +179,7 @@ async def test_unlisted_host_names_are_refused_if_a_key_and_host_names_are_confi
             assert (await client.get("/metrics", headers=headers)).status_code == status
 
 
-async def test_settings_without_effect_under_another_server_are_logged_in_one_line(
+async def test_settings_that_have_no_effect_under_another_server_are_logged_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     server = {"host": "0.0.0.0", "port": 80, "workers": 4, "stall_seconds": 5, "api_key": "secret"}
@@ -191,7 +191,7 @@ async def test_settings_without_effect_under_another_server_are_logged_in_one_li
     assert "server.host, server.port, server.workers, server.stall_seconds: no effect" in lines[0]
 
 
-async def test_unset_settings_are_not_logged_as_without_effect(
+async def test_unset_settings_are_not_logged_as_settings_without_effect(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with open_hosted(Hosted(reading())):

@@ -48,7 +48,7 @@ def test_cache_control_does_not_change_the_conversation_key() -> None:
         key({"role": "system", "content": "Be kind.How is"}, {**ASKED, "content": " the weather?"}),
     ],
 )
-def test_another_system_or_user_message_or_tool_list_gives_another_conversation_key(
+def test_another_system_message_user_message_or_tool_list_gives_another_conversation_key(
     other: str,
 ) -> None:
     assert other != FIRST

@@ -285,7 +285,7 @@ async def _refuse(caller: Caller) -> None:
     await caller.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
 
 
-def test_count_and_count_texts_return_none() -> None:
+def test_the_methods_count_and_count_texts_return_none() -> None:
     backend = Server().backend
     assert asyncio.run(backend.count(upstream_request(), {})) is None
     assert asyncio.run(backend.count_texts(["Hi"], {})) is None

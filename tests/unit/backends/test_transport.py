@@ -370,7 +370,7 @@ async def test_the_connection_of_a_fully_read_response_is_reused() -> None:
     assert count == 1
 
 
-async def test_linger_does_not_wait_for_the_end_of_an_endless_body() -> None:
+async def test_the_method_linger_does_not_wait_for_the_end_of_an_endless_body() -> None:
     async with raw_backend(send_chunk) as backend:
         body = await talk(backend.url, Timeouts(), linger)
     assert body == b": hello\n\n"

@@ -88,7 +88,9 @@ def test_control_characters_in_the_text_of_a_model_are_escaped(
     assert capsys.readouterr().out == "a\\x1b[2J\\r\tb\\u202ec\n"
 
 
-def test_reasoning_is_printed_only_with_shows_reasoning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reasoning_is_printed_only_if_shows_reasoning_is_set(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for tells, printed in ((False, ""), (True, "hm")):
         ChatWriter(shows_reasoning=tells).show(Thought("hm"))
         assert capsys.readouterr().out == printed

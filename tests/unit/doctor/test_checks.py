@@ -130,7 +130,7 @@ def server(name: str, *tools: str, state: str = "ready", problem: str = "") -> I
         ((server("a", "x", "y"),), 100, "warn", "2 tools"),
     ],
 )
-def test_a_tool_server_that_is_not_ready_fails_and_too_many_or_duplicate_tools_are_a_warning(
+def test_the_check_fails_for_unready_tool_servers_and_warns_of_too_many_or_duplicate_tools(
     servers: tuple[InspectedServer, ...], window: int | None, status: Severity, summary: str
 ) -> None:
     result = judge_tool_servers(servers, window)

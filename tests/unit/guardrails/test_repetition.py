@@ -295,7 +295,7 @@ def test_words_in_json_returns_the_only_sentence_of_a_json_object(text: str, wor
         pytest.param(PARIS_CALL + 20_000 * " ", False, id="a text that is too long"),
     ],
 )
-def test_a_text_only_repeats_calls_if_all_calls_of_known_tools_in_it_have_run(
+def test_a_text_is_a_mere_repetition_of_calls_if_all_its_calls_of_known_tools_have_run(
     text: str, is_recited: bool
 ) -> None:
     shown = list_shown_calls(text, OFFER)

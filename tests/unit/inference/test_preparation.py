@@ -96,7 +96,7 @@ def test_a_client_tool_called_respond_keeps_its_name() -> None:
         (make_request(answer_schema=True), RESPOND),
     ],
 )
-def test_respond_is_offered_only_under_policy_respond_with_free_choice(
+def test_respond_is_offered_only_if_the_policy_is_respond_and_the_tool_choice_is_free(
     request_: Request, policy: Policy
 ) -> None:
     assert first_request_of(request_, policy).tools == (WEATHER, CLOCK)

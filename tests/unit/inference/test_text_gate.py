@@ -75,7 +75,7 @@ def test_a_respond_message_is_not_shown_if_may_answer_is_false() -> None:
     assert gate.show(RespondText("Done.")) == []
 
 
-def test_complete_adds_no_text_if_an_earlier_reply_was_shown() -> None:
+def test_calling_complete_adds_no_text_if_an_earlier_reply_was_shown() -> None:
     assert first_reply_gate().complete(Accepted("Good day", (PARIS,)), is_only_reply=False) == [
         ToolCalled(0, PARIS)
     ]

@@ -137,7 +137,7 @@ async def test_a_request_above_the_limit_of_waiting_requests_raises_queue_full()
             scenario.lease("b")
 
 
-async def test_close_stops_all_servers_and_starts_no_waiting_model() -> None:
+async def test_calling_close_stops_all_servers_and_starts_no_waiting_model() -> None:
     async with running_fleet(ttl=60) as scenario:
         scenario.servers["a"].finish()
         await scenario.lease("a").wait_until_granted()

@@ -172,7 +172,7 @@ def test_the_ttl_starts_when_the_last_request_has_ended() -> None:
     book.end()
 
 
-def test_keep_overrides_the_configured_ttl() -> None:
+def test_calling_keep_overrides_the_configured_ttl() -> None:
     planner = SwapPlanner([LoadableModel("a", ttl=60)])
     ticket, _ = planner.ask("a", 0.0)
     planner.note_loaded("a", 0.0)

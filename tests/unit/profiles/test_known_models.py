@@ -170,7 +170,7 @@ def test_the_profile_of_a_model_is_logged_once_with_the_reason(
     ]
 
 
-async def test_close_cancels_running_lookups() -> None:
+async def test_calling_close_cancels_running_lookups() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     await models.close()

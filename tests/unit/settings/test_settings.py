@@ -361,7 +361,7 @@ def test_a_tilde_in_model_path_is_expanded_to_the_home_directory(
     assert load_settings(write_file("model.path = '~/m.gguf'")).model.path == tmp_path / "m.gguf"
 
 
-def test_repr_str_and_json_of_settings_do_not_contain_a_secret() -> None:
+def test_the_repr_the_text_and_the_json_of_settings_contain_no_secret() -> None:
     settings = load_settings(write_file("[backend]\napi_key = 'canary'\n"))
     assert settings.backend.api_key == SecretStr("canary")
     assert "canary" not in f"{settings!r} {settings} {settings.model_dump_json()}"

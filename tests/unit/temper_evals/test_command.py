@@ -36,7 +36,7 @@ def test_help_lists_arms_and_profiles() -> None:
         assert word in text
 
 
-def test_report_shows_families_and_failures_only_with_the_option_by() -> None:
+def test_report_shows_families_and_failures_only_if_the_option_by_is_set() -> None:
     evaluate(*SMALL, "--output", "out")
     assert "by family" not in evaluate("report", "out").stdout
     output = evaluate("report", "out", "--by", "family", "--by", "failure").stdout

@@ -105,7 +105,7 @@ def test_reading_a_text_gives_the_expected_result_and_leaves_the_expected_rest(
     assert read(start, text) == (result, rest)
 
 
-def test_look_and_look_ahead_do_not_consume_text() -> None:
+def test_the_methods_look_and_look_ahead_do_not_consume_text() -> None:
     cursor = Cursor("abc")
     assert cursor.look_ahead(5) == ("abc", False)
     assert cursor.look_ahead(2) == ("ab", True)
