@@ -16,7 +16,7 @@ def test_asyncio_run_in_tests_uses_the_steady_loop() -> None:
     assert isinstance(asyncio.run(running()), SteadyLoop)
 
 
-def test_while_the_process_is_paused_no_deadline_passes() -> None:
+def test_no_deadline_passes_while_the_process_is_paused() -> None:
     async def scene() -> float:
         loop = asyncio.get_running_loop()
         begun = loop.time()

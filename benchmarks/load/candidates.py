@@ -149,7 +149,7 @@ CANDIDATES = (DIRECT, *LAUNCHES)
 
 
 def kind_of(candidate: str) -> str:
-    """Return the kind of a candidate: `temper@PATH` is the Temper of another checkout."""
+    """Return `temper` for `temper@PATH`, the Temper of another checkout, or else the candidate."""
     kind, at, _ = candidate.partition("@")
     return kind if kind == TEMPER and at else candidate
 

@@ -46,7 +46,7 @@ ALONE = (b"x-temper-state", b"alone")
 _MOST_UNREAD = 64 * 1024  # bytes that may be generated before the fastest client has read them
 
 Clock: TypeAlias = Callable[[], float]
-IsComplete: TypeAlias = Callable[[bytes], bool]  # whether a stream that ends so is complete
+IsComplete: TypeAlias = Callable[[bytes], bool]  # whether a stream with this end is complete
 Name: TypeAlias = tuple[str, str]  # the owner, and the idempotency key
 
 
@@ -265,6 +265,6 @@ def _name_of(connection: ClientConnection) -> Name:
     key = headers[IDEMPOTENCY_KEY]
     if not _KEY.fullmatch(key):
         raise InvalidRequest("Use 1 to 255 visible ASCII characters.", IDEMPOTENCY_KEY)
-    # On a server without keys, a client sends the backend's key, which distinguishes clients.
+    # If Temper has no API keys, clients are distinguished by the backend key that they send.
     credentials = headers.get("authorization", headers.get("x-api-key", ""))
     return connection.owner or credentials, key

@@ -255,7 +255,7 @@ def models(
 @click.option(
     "--cache",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Recording to analyze: explain why the engine read prompts again.",
+    help="Analyze this recording, and explain why the engine read prompts again.",
 )
 @_CONFIG
 @_JSON

@@ -39,7 +39,7 @@ class ReplyText:
 
     `has_answer` is true if text besides white space has been added since the last end of reasoning.
     `continues_after_call` is true if such text was added after a call. `follows_call` is true if a
-    call was removed from the text directly before the next text.
+    call has been removed since the last text.
     """
 
     pieces: list[str] = field(default_factory=list)

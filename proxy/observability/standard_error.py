@@ -26,7 +26,7 @@ _RETRY_SECONDS = 0.02
 class BackgroundStream(io.TextIOBase):
     """Writes text to a file in a thread.
 
-    `raw` has no buffer, because the end of the interpreter would wait for the lock of a buffer.
+    `raw` is unbuffered: at exit, the interpreter would flush a buffer and wait for its lock.
     """
 
     def __init__(self, raw: io.RawIOBase, encoding: str) -> None:
@@ -42,7 +42,10 @@ class BackgroundStream(io.TextIOBase):
         return self._encoding
 
     def write(self, text: str) -> int:
-        """Enqueue a text. As in every text stream, bytes are an error, by which click knows it."""
+        """Enqueue a text.
+
+        Like every text stream, it raises an error for bytes; click recognizes text streams by this.
+        """
         data = text.encode(self._encoding, "backslashreplace")
         if self._waiting.qsize() < MOST_WAITING:
             self._waiting.put(data)
@@ -89,7 +92,7 @@ class BackgroundStream(io.TextIOBase):
 
 
 def unblock_standard_error() -> None:
-    """Replace `sys.stderr` for the rest of the process, unless it is not a file."""
+    """If `sys.stderr` writes to a file, replace it for the rest of the process."""
     stream = sys.stderr
     if not isinstance(stream, io.TextIOWrapper):  # None without a console, or replaced by a test
         return

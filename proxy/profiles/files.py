@@ -118,7 +118,7 @@ class _File(_ProfileSection):
     @model_validator(mode="after")
     def _can_be_found(self) -> Self:
         if self.name == GENERIC.name:
-            raise ValueError("the name generic is taken by the profile for unknown models")
+            raise ValueError("the name 'generic' is reserved for the profile of unknown models")
         if self.match == Matching():
             raise ValueError("match needs names, architectures or templates")
         return self

@@ -200,7 +200,9 @@ def _usable_state_url(url: SecretStr) -> SecretStr:
         raise ValueError("should be an address like valkey://127.0.0.1:6379, rediss:// or unix://")
     _ = parts.port  # raises ValueError when it is out of range
     if not is_socket and not re.fullmatch(r"/?|/\d+", parts.path):
-        raise ValueError("may have only a database number as its path")
+        raise ValueError(
+            "must have no path except a database number, as in redis://127.0.0.1:6379/0"
+        )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if unknown := sorted(options.keys() - _STATE_OPTIONS - ({"db"} if is_socket else set())):
         raise ValueError(

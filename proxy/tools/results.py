@@ -43,8 +43,8 @@ def format_result(value: object, form: Format, tool: str) -> str | None:
         members = to_jsonable_python(value, fallback=str)
         return form.format_map({_VALUE: value, **(members if isinstance(members, dict) else {})})
     except Exception as error:
-        logger.warning("the format of %s failed: %s", tool, type(error).__name__)
-        logger.debug("the format of %s failed", tool, exc_info=error)
+        logger.warning("the result of %s could not be formatted: %s", tool, type(error).__name__)
+        logger.debug("the result of %s could not be formatted", tool, exc_info=error)
         return None
 
 

@@ -142,7 +142,7 @@ async def test_a_call_of_the_respond_tool_is_returned_as_text(double: AnthropicD
     assert completion.choices[0].message.content == "".join(SENTENCES)
 
 
-async def test_if_a_call_is_required_prose_is_retried_until_the_last_attempt_forces_the_call(
+async def test_prose_is_retried_until_the_last_attempt_forces_the_required_call(
     double: AnthropicDouble,
 ) -> None:
     """Anthropic's API has no grammar, so the last attempt sets `tool_choice` to force a call."""

@@ -334,7 +334,7 @@ NEVER_USABLE = [
 
 
 @pytest.mark.parametrize(("replies", "objection"), NEVER_USABLE)
-async def test_if_no_attempt_is_usable_the_text_gives_the_number_of_attempts_and_the_reason(
+async def test_the_text_gives_the_number_of_attempts_and_the_reason_if_no_attempt_is_usable(
     replies: tuple[str | bytes, ...], objection: str, proxy: RunningProxy
 ) -> None:
     row = Row("", replies)
@@ -353,7 +353,7 @@ AMBIGUOUS = f"{PARIS_IN_MARKUP.strip()} is how I look at it."
 
 
 @pytest.mark.parametrize("again", [AMBIGUOUS, ""])
-async def test_of_a_repeated_ambiguous_call_only_the_surrounding_text_is_returned(
+async def test_only_the_text_around_a_repeated_ambiguous_call_is_returned(
     again: str, proxy: RunningProxy
 ) -> None:
     for language, stream in EVERYWHERE:

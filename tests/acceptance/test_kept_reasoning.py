@@ -123,7 +123,7 @@ async def test_a_client_that_drops_reasoning_gets_the_prompts_of_a_client_that_s
     assert await prompts_of(server, language, keeps=False, streams=streams) == kept
 
 
-async def test_with_reasoning_storage_off_the_prompts_lack_dropped_reasoning(
+async def test_the_prompts_lack_dropped_reasoning_if_reasoning_is_not_stored(
     server: RunningServer,
 ) -> None:
     prompts = await prompts_of(server, "chat", keeps=False, mode="off")

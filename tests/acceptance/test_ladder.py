@@ -299,7 +299,7 @@ async def test_after_three_attempts_without_a_call_the_last_reply_is_returned_as
     assert answer.error is None
 
 
-async def test_with_one_attempt_allowed_an_invalid_call_is_not_retried(
+async def test_an_invalid_call_is_not_retried_if_only_one_attempt_is_allowed(
     server: RunningServer, *, stream: bool
 ) -> None:
     async with ladder(server, Policy(attempts=1)) as temper:

@@ -159,7 +159,7 @@ QUESTIONS: dict[str, tuple[str, dict[str, object]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_through_temper_a_response_equals_that_of_ollama_except_for_durations(
+def test_a_response_through_temper_equals_that_of_ollama_except_for_durations(
     mock: RightOllama, both: tuple[str, Served], way: Way, question: str
 ) -> None:
     direct, served = both
@@ -172,7 +172,7 @@ def test_through_temper_a_response_equals_that_of_ollama_except_for_durations(
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_through_temper_model_lists_and_details_and_embeddings_equal_those_of_ollama(
+def test_model_lists_details_and_embeddings_through_temper_equal_those_of_ollama(
     both: tuple[str, Served], *, is_async: bool
 ) -> None:
     lookups: list[tuple[str, dict[str, object]]] = [
@@ -389,7 +389,7 @@ def test_a_llama_server_is_listed_and_described_like_an_ollama_model(leaking: Se
     assert {"completion", "tools"} <= {*(shown.capabilities or ())}
 
 
-def test_with_think_the_reasoning_is_in_the_thinking_field(both: tuple[str, Served]) -> None:
+def test_the_reasoning_is_in_the_field_thinking_if_think_is_set(both: tuple[str, Served]) -> None:
     _, served = both
     answer = whole(served.url, "chat", model=MODEL, messages=[user(THINK)], think=True)
     message = cast("JsonObject", answer["message"])
@@ -464,7 +464,7 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def test_the_port_of_like_ollama_answers_like_ollama(both: tuple[str, Served]) -> None:
+def test_the_port_for_ollama_clients_answers_like_ollama(both: tuple[str, Served]) -> None:
     direct, served = both
     with like_ollama(free_port(), direct) as url:
         assert httpx.get(url, trust_env=False).text == "Ollama is running"
@@ -474,7 +474,7 @@ def test_the_port_of_like_ollama_answers_like_ollama(both: tuple[str, Served]) -
     assert httpx.head(served.url, trust_env=False).status_code == 200
 
 
-def test_a_used_port_for_like_ollama_is_an_error_with_a_remedy(both: tuple[str, Served]) -> None:
+def test_a_used_port_for_ollama_clients_is_an_error_with_a_remedy(both: tuple[str, Served]) -> None:
     direct, _ = both
     port = direct.rpartition(":")[2]
     failure = ended("serve", "--port", "0", "--like-ollama", port, "--backend-url", direct)

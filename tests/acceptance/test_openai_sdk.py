@@ -192,7 +192,7 @@ def test_a_text_reply_is_returned_completely_and_streamed_in_several_deltas(
     ],
     ids=["policy require", "choice required", "named tool"],
 )
-def test_if_a_call_is_required_prose_is_retried_until_a_call(url: str, way: str, ask: Ask) -> None:
+def test_prose_is_retried_until_a_call_if_a_call_is_required(url: str, way: str, ask: Ask) -> None:
     assert get(url, way, ask).calls == [("get_weather", {"city": "Paris"})]
 
 

@@ -28,7 +28,9 @@ def client(url: str) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
 
 
-def test_a_legacy_completion_has_the_same_text_streamed_or_not(url: str) -> None:
+def test_a_streamed_legacy_completion_has_the_same_text_as_an_unstreamed_completion(
+    url: str,
+) -> None:
     with client(url) as asking:
         whole = asking.completions.create(model="m", prompt="[[prose]]", max_tokens=5)
         pieces = list(
@@ -62,7 +64,7 @@ def test_oversized_embedding_input_is_a_client_error(embedder: str) -> None:
     assert raised.value.param == "input"
 
 
-def test_if_the_server_lacks_embeddings_the_error_names_its_flag(url: str) -> None:
+def test_the_error_of_a_server_without_embeddings_names_its_flag(url: str) -> None:
     with client(url) as asking, pytest.raises(openai.InternalServerError) as raised:
         asking.embeddings.create(model="m", input="a")
     assert raised.value.status_code == 501

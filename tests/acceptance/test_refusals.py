@@ -280,7 +280,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("row", "language", "stream"), CASES)
-async def test_after_a_rejection_the_request_is_corrected_and_the_next_is_correct_at_once(
+async def test_a_rejected_request_is_corrected_and_the_next_request_is_correct_at_once(
     row: Row, language: str, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     scripts: list[Script | bytes] = [*row.refusals, row.answer, row.answer]
@@ -515,7 +515,7 @@ async def test_call_quoted_in_an_error_is_rescued(
 
 
 @pytest.mark.parametrize("language", ["chat", "messages"])
-async def test_a_parser_error_moves_tools_into_the_prompt_of_its_conversation_only(
+async def test_a_parser_error_moves_tools_into_the_prompt_only_in_its_conversation(
     language: str,
 ) -> None:
     """After a parser error, only this conversation has its tools in the prompt."""

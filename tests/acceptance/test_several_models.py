@@ -26,7 +26,7 @@ async def statuses(client: httpx.AsyncClient) -> dict[str, str]:
 
 
 @pytest.mark.fault("F25")
-async def test_two_models_with_memory_for_one_answer_all_requests_and_idle_models_stop(
+async def test_two_models_answer_all_requests_in_the_memory_of_one_model_and_stop_when_idle(
     scripted_model: Path, tmp_path: Path
 ) -> None:
     other = shutil.copy(scripted_model, tmp_path / "b.gguf")

@@ -67,7 +67,7 @@ def test_the_flag_backend_url_overrides_the_temper_toml_of_the_folder(folder: Pa
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_without_tools_reasoning_is_separated_from_the_text(
+async def test_reasoning_is_separated_from_the_text_in_a_request_without_tools(
     language: str, *, stream: bool
 ) -> None:
     async with temper(THOUGHT) as proxy:

@@ -105,7 +105,7 @@ def test_without_temper_the_server_rejects_two_user_messages_in_a_row(
 
 
 @pytest.mark.parametrize("name", [convention.name for convention in CONVENTIONS])
-async def test_with_any_convention_tools_are_described_in_the_prompt_and_a_call_is_parsed(
+async def test_every_convention_describes_tools_in_the_prompt_and_parses_a_call(
     server: RunningServer, name: str
 ) -> None:
     answer, engine = await ask(server, f"[[{name}]]", overrides=Overrides(convention=name))

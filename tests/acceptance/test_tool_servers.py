@@ -100,7 +100,7 @@ def test_a_call_of_an_operators_tool_is_run_by_its_tool_server(
     assert (read.text, read.report["tools"]) == (ANSWER, "time=1")
 
 
-def test_sending_back_tool_rounds_gives_the_same_prompt_as_separate_messages(
+def test_tool_rounds_that_are_sent_back_give_the_same_prompt_as_separate_messages(
     clients: Mapping[str, httpx.Client],
 ) -> None:
     client = clients["asked"]
@@ -197,7 +197,7 @@ def test_without_a_request_for_operators_tools_the_clients_call_is_returned(
     assert "x-temper-tools" not in answer.headers
 
 
-def test_of_mixed_calls_temper_runs_only_those_of_operators_tools(
+def test_temper_runs_only_the_operators_tools_if_a_reply_mixes_calls(
     clients: Mapping[str, httpx.Client],
 ) -> None:
     answer = ask(clients["always"], "[[mixed]]", WEATHER_TOOL)

@@ -117,19 +117,21 @@ async def try_everything(server: dict[str, object]) -> None:
 
 
 @needs(EVERYTHING)
-async def test_server_everything_works_over_pipes() -> None:
+async def test_the_mcp_server_named_everything_works_over_pipes() -> None:
     await try_everything({"command": [EVERYTHING]})
 
 
 @needs(EVERYTHING)
-async def test_server_everything_works_over_http() -> None:
+async def test_the_mcp_server_named_everything_works_over_http() -> None:
     port = free_port()
     with running(EVERYTHING, "streamableHttp", PORT=f"{port}"):
         await try_everything({"url": f"http://127.0.0.1:{port}/mcp"})
 
 
 @needs(FILES)
-async def test_server_filesystem_reads_a_file_only_inside_its_folder(tmp_path: Path) -> None:
+async def test_the_mcp_server_named_filesystem_reads_a_file_only_inside_its_folder(
+    tmp_path: Path,
+) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()
     (inside / "note.txt").write_text("It is noon.")

@@ -310,7 +310,7 @@ def test_a_loop_runs_its_tools_and_answers(client: Asking, server: Served, *, st
 
 
 @both
-def test_through_temper_a_response_equals_that_of_ollama_except_for_durations(
+def test_a_response_through_temper_equals_that_of_ollama_except_for_durations(
     client: Asking, mock: tuple[str, Served], *, stream: bool
 ) -> None:
     direct, served = mock

@@ -111,7 +111,7 @@ def test_an_escaped_tool_name_that_is_quoted_or_unknown_is_text(reply: str) -> N
         ),
     ],
 )
-def test_if_the_tool_name_is_escaped_argument_names_and_values_are_unescaped(
+def test_argument_names_and_values_are_unescaped_if_the_tool_name_is_escaped(
     reply: str, call: Call
 ) -> None:
     assert calls_of(reply) == [call]
@@ -290,7 +290,7 @@ SUN = ("get_weather", {"location": "San Francisco", "unit": "celsius"})
 RAIN = ("get_weather", {"location": "Paris"})
 
 
-def test_a_reply_of_calls_in_python_and_nothing_else_is_read() -> None:
+def test_a_reply_that_consists_only_of_calls_in_python_is_read() -> None:
     """Granite writes such replies (vllm#43116)."""
     expression = 'get_weather(location="San Francisco", unit="celsius")'
     two = 'get_weather(location="Paris")'

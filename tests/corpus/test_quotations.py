@@ -45,9 +45,7 @@ def test_a_call_copied_from_a_tool_result_is_never_returned_as_a_call() -> None:
     assert replies == []
 
 
-def test_a_call_copied_from_a_tool_result_is_not_quoted_in_the_nudge_nor_accepted_after_it() -> (
-    None
-):
+def test_a_copied_call_is_neither_quoted_in_the_nudge_nor_accepted_after_it() -> None:
     count = 0
     for case in traps(2_000 if ALL else 60, seed=29):
         for streams in (False, True):

@@ -74,7 +74,7 @@ def test_a_pool_stays_reachable_while_its_engines_are_down(render: Renders) -> N
     assert set(probes(POOL, render).values()) == {"/healthz"}
 
 
-def test_a_unit_is_ready_with_its_model_and_has_time_to_load_it(render: Renders) -> None:
+def test_a_unit_is_ready_once_its_model_is_and_has_time_to_load_it(render: Renders) -> None:
     values = merged(UNIT, {"engine": {"startSeconds": 601}})
     assert probes(values, render) == {
         "liveness": "/healthz",

@@ -85,7 +85,7 @@ def judge(engine: RealEngine, row: Row) -> Judge:
     return Judge(engine, row)
 
 
-def test_small_talk_with_tools_offered_is_answered_with_text(
+def test_small_talk_is_answered_with_text_although_tools_are_offered(
     server: Server, row: Row, judge: Judge, *, stream: bool
 ) -> None:
     pieces = 0
@@ -115,7 +115,7 @@ def test_a_request_that_needs_a_tool_is_answered_with_a_valid_call(
 
 
 @pytest.mark.parametrize("choice", ["required", "named", "none"])
-def test_tool_choice_required_and_named_and_none_are_respected(
+def test_the_tool_choices_required_named_and_none_are_respected(
     server: Server, direct: Server, row: Row, judge: Judge, choice: str, *, stream: bool
 ) -> None:
     chosen: JsonValue = NAMED if choice == "named" else choice

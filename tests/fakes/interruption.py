@@ -1,7 +1,7 @@
 """Interrupts a request at its k-th step, in any of its tasks.
 
-A step is one resumption of a coroutine, so every await ends with one. Tasks started within the
-request belong to it; all others belong to a server or to the test.
+A step is one resumption of a coroutine: its start, or its continuation after an await. Tasks
+started within the request belong to it; all others belong to a server or to the test.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ Result = TypeVar("Result")
 
 Strike: TypeAlias = Callable[[asyncio.Task[None]], None]
 
-# an error within a connection attempt of anyio leaves coroutines that were never started
+# If a connection attempt of anyio is interrupted, some of its coroutines are never started, and
+# Python warns about them.
 IGNORES_HALF_CONNECTIONS = pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <coroutine object connect_tcp"
 )
@@ -56,7 +57,7 @@ class Interruption:
         self._root: asyncio.Task[None] | None = None
 
     async def run(self, request: Coroutine[None, None, None]) -> None:
-        """Run a request and then all tasks that it started to their end."""
+        """Run a request, then wait until all tasks that it started are done."""
 
         async def observed() -> None:
             _current.set(self)

@@ -51,7 +51,7 @@ def after_result(result: str) -> JsonObject:
 @pytest.mark.parametrize(
     "reply", [WRITTEN, f"The page says: {WRITTEN}"], ids=["alone", "announced"]
 )
-async def test_a_call_from_foreign_text_that_the_model_repeats_is_not_returned(
+async def test_a_call_that_the_model_repeats_from_foreign_text_is_not_returned(
     *, subject: str, assistant: JsonObject, reply: str, stream: bool
 ) -> None:
     async with before(subject, *[says(reply)] * ENOUGH) as proxy:

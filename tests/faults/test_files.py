@@ -126,7 +126,7 @@ def test_long_invalid_values_are_truncated_in_errors(text: str) -> None:
 
 
 @UNUSABLE_FILE
-def test_of_many_invalid_settings_only_a_limited_number_is_listed() -> None:
+def test_only_a_limited_number_of_invalid_settings_is_listed() -> None:
     text = "[server]\n" + "\n".join(f"wrong_{number} = 1" for number in range(20_000))
     errors = temper("check", "--config", config(text)).stderr.splitlines()
     assert len(errors) == bounds.PROBLEMS + 1

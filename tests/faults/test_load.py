@@ -252,13 +252,13 @@ async def test_a_request_to_a_full_queue_gets_429_with_retry_after(*, stream: bo
 
 
 async def until_inside(proxy: RunningProxy, count: int) -> None:
-    """Wait until `count` accepted requests are unfinished."""
+    """Wait until exactly `count` requests are accepted and not yet finished."""
     while len(proxy.server.state.tasks) != count:  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0)
 
 
 async def wait_until_queued(proxy: RunningProxy, inside: int) -> None:
-    """Wait until `inside` accepted requests are unfinished and have reached the queue."""
+    """Wait until exactly `inside` requests are accepted, unfinished and at the queue."""
     await until_inside(proxy, inside)
     for _ in range(50):
         await asyncio.sleep(0)
@@ -284,7 +284,9 @@ async def test_waiting_requests_of_different_keys_are_served_in_turn(*, stream: 
 
 
 @TURNS
-async def test_a_client_has_one_turn_whichever_header_contains_its_key(*, stream: bool) -> None:
+async def test_a_client_has_one_turn_no_matter_which_header_contains_its_key(
+    *, stream: bool
+) -> None:
     gate = asyncio.Event()
     locked = ServerOptions(access=Access({"alice": "ka", "bob": "kb"}))
     headers: dict[str, dict[str, str]] = {
@@ -324,7 +326,8 @@ async def test_a_flood_of_requests_with_one_key_leaves_room_in_the_queue_for_oth
             headers = {"authorization": f"Bearer {keys[owner]}", "x-temper-priority": "high"}
             body = asks_for(f"{owner} {number}")
             asking.append(asyncio.create_task(proxy.ask(body, stream=stream, headers=headers)))
-            # the priority of `boss` has no queue, because no other client has this priority
+            # No other request waits at the priority of `boss`, so its request is admitted although
+            # the queue of the other clients is full.
             inside = min(len(asking), 1 + serving.max_waiting + (owner == "boss"))
             await until(lambda: sum(each.done() for each in asking) == len(asking) - inside)
             await wait_until_queued(proxy, inside)
@@ -345,7 +348,7 @@ async def test_a_flood_of_requests_with_one_key_leaves_room_in_the_queue_for_oth
 
 
 @TURNS
-async def test_on_a_server_without_api_keys_a_key_gives_no_priority(*, stream: bool) -> None:
+async def test_a_key_gives_no_priority_on_a_server_without_api_keys(*, stream: bool) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(priorities={"boss": Priority.HIGH})
     async with temper(Script((gate, GOOD)), *[GOOD] * 2, serving=serving) as proxy:
@@ -400,7 +403,7 @@ async def test_concurrent_requests_with_one_idempotency_key_share_a_generation(
 
 
 @TWICE
-async def test_if_the_first_client_disconnects_the_second_with_the_same_key_still_gets_the_response(
+async def test_the_second_client_with_the_same_key_gets_the_response_even_if_the_first_disconnects(
     *, stream: bool
 ) -> None:
     gate = asyncio.Event()

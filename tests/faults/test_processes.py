@@ -44,7 +44,7 @@ def managed_backend(status: ServerStatus) -> tuple[RemoteStatus, ManagedBackend]
 
 @pytest.mark.fault("F01")
 @pytest.mark.fault("F20")
-async def test_while_a_crashed_server_restarts_requests_get_503_with_retry_after(
+async def test_requests_get_503_with_retry_after_while_a_crashed_server_restarts(
     *, stream: bool
 ) -> None:
     _, engine = managed_backend(RESTARTING)
@@ -104,7 +104,9 @@ async def test_a_request_that_waits_too_long_for_a_start_gets_model_loading(
 @pytest.mark.deep
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limit")
 @pytest.mark.fault("F77")
-async def test_with_few_open_files_fewer_connections_are_accepted(tmp_path: Path) -> None:
+async def test_fewer_connections_are_accepted_if_the_limit_of_open_files_is_low(
+    tmp_path: Path,
+) -> None:
     serve = [*COMMAND, "serve", "--port", "0", "--json", "--backend-url", "http://127.0.0.1:1"]
     limited = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", *serve]
     log = tmp_path / "log"

@@ -72,7 +72,7 @@ async def test_a_truncated_second_call_ends_with_finish_reason_length(*, subject
     assert answer.reason == "length"
 
 
-async def test_a_streamed_call_with_an_invalid_later_member_is_continued_by_a_retry(
+async def test_a_retry_completes_a_streamed_call_whose_second_argument_was_invalid(
     *, subject: str
 ) -> None:
     right = calls("get_weather", '{"city": "Paris", "days": 3}')
@@ -85,7 +85,7 @@ async def test_a_streamed_call_with_an_invalid_later_member_is_continued_by_a_re
 @pytest.mark.parametrize(
     "retry", [ELSEWHERE, says("I cannot."), WRONG], ids=["another call", "prose", "the same"]
 )
-async def test_a_streamed_call_that_no_attempt_completes_ends_with_an_error(
+async def test_a_streamed_call_ends_with_an_error_if_no_attempt_completes_it(
     *, subject: str, retry: bytes
 ) -> None:
     async with before(subject, WRONG, *[retry] * ENOUGH) as proxy:

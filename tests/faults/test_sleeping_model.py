@@ -82,7 +82,7 @@ async def test_a_response_that_is_not_streamed_waits_while_its_model_wakes() -> 
 
 
 @pytest.mark.fault("F25")
-async def test_while_a_model_wakes_its_known_properties_are_returned() -> None:
+async def test_the_known_properties_of_a_model_are_returned_while_it_wakes() -> None:
     async with morning() as now:
         client = now.proxy.client
         before = (await client.get("/v1/models")).json()

@@ -217,7 +217,7 @@ async def test_a_hostile_tool_result_is_escaped_and_the_call_in_it_is_not_run(
 
 
 @MANY_TOOLS
-async def test_of_five_hundred_tools_only_the_requested_tools_are_offered(*, stream: bool) -> None:
+async def test_only_the_requested_tools_of_five_hundred_are_offered(*, stream: bool) -> None:
     scripts = (calls("tool_499", '{"text": "hi"}'), THANKS)
     async with hosting(program("many"), *scripts) as hosted:
         answer = await hosted.proxy.ask(asks("tool_499", "tool_000"), stream=stream)

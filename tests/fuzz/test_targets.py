@@ -50,7 +50,7 @@ def test_inputs_of_earlier_findings_pass(target: Target, file: Path) -> None:
     target.judge(file.read_bytes())
 
 
-def test_the_corpus_is_small_and_each_of_its_folders_is_of_a_target() -> None:
+def test_the_corpus_is_small_and_each_of_its_folders_belongs_to_a_target() -> None:
     known = {folder_of(target).name for target in TARGETS} | {"valkey-servers"}
     assert {folder.name for folder in CORPUS.iterdir()} <= known
     assert sum(file.stat().st_size for file in CORPUS.rglob("*") if file.is_file()) < 64 * 1024
@@ -107,7 +107,7 @@ def test_hanging_input_is_reported_and_stored(tmp_path: Path) -> None:
     assert [file.read_bytes() for file in (tmp_path / "planted").iterdir()] == [b"a"]
 
 
-def test_of_equal_failures_only_the_smallest_input_is_stored(tmp_path: Path) -> None:
+def test_only_the_smallest_input_of_equal_failures_is_stored(tmp_path: Path) -> None:
     judging = Judging(Target("planted", st.binary(), fails), tmp_path)
     for data in (b"axb", b"xb", b"axbc"):
         judging.judge(data)

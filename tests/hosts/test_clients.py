@@ -78,7 +78,7 @@ def balanced(balancer: Host, *tempers: str) -> Iterator[str]:
 @needs_haproxy
 @pytest.mark.fault("F96")
 @pytest.mark.parametrize("fault", GONE)
-def test_if_the_host_of_one_temper_vanishes_only_its_open_streams_fail(fault: str) -> None:
+def test_only_the_open_streams_of_a_temper_fail_if_its_host_vanishes(fault: str) -> None:
     with (
         network("client", "balancer", "one", "other", "engine") as (
             who,
@@ -132,7 +132,7 @@ def store_on(host: Host) -> Iterator[str]:
 @needs_store
 @pytest.mark.fault("F97")
 @pytest.mark.parametrize("fault", [*GONE, "deafen", "mute"])
-def test_if_the_host_of_the_store_vanishes_requests_are_only_delayed(fault: str) -> None:
+def test_requests_are_only_delayed_if_the_host_of_the_store_vanishes(fault: str) -> None:
     secret = {"TEMPER_STATE__SECRET": "of-all-the-replicas-together"}
     with network("client", "one", "other", "store", "engine") as hosts, ExitStack() as stack:
         who, first_host, other, keeping, engine_host = hosts

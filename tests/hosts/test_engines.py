@@ -194,7 +194,7 @@ def test_a_short_network_fault_loses_no_byte(fault: str, where: str) -> None:
 
 
 @pytest.mark.fault("F94")
-def test_if_large_packets_are_lost_only_large_requests_fail(*, stream: bool) -> None:
+def test_only_large_requests_fail_if_large_packets_are_lost(*, stream: bool) -> None:
     with lan() as pair:
         pair.engines[0].host.swallow_large(1200)
         assert pair.client.ask(stream=stream).ended().is_whole
@@ -204,7 +204,7 @@ def test_if_large_packets_are_lost_only_large_requests_fail(*, stream: bool) -> 
 
 
 @pytest.mark.fault("F94")
-def test_if_all_response_packets_are_lost_the_configured_timeout_ends_the_request(
+def test_the_configured_timeout_ends_a_request_whose_response_packets_are_all_lost(
     *, stream: bool
 ) -> None:
     """The engine's host acknowledges packets, so only the missing response shows the failure."""

@@ -46,7 +46,7 @@ def named(*urls: str, name_server: str = "") -> Iterator[Named]:
 
 
 @pytest.mark.fault("F109")
-def test_after_the_name_of_an_engine_gets_another_address_requests_go_there(
+def test_requests_go_to_the_new_address_after_the_name_of_an_engine_gets_another(
     *, stream: bool
 ) -> None:
     with named() as lan_of_names:
@@ -59,7 +59,7 @@ def test_after_the_name_of_an_engine_gets_another_address_requests_go_there(
 
 
 @pytest.mark.fault("F109")
-def test_while_the_name_of_an_engine_cannot_be_resolved_requests_fail(*, stream: bool) -> None:
+def test_requests_fail_while_the_name_of_an_engine_cannot_be_resolved(*, stream: bool) -> None:
     with named() as lan_of_names:
         assert lan_of_names.client.ask(stream=stream).ended().is_whole
         lan_of_names.temper.define_names({})
@@ -88,7 +88,7 @@ def test_request_that_waits_for_a_silent_name_server_has_a_deadline(*, stream: b
 
 @pytest.mark.fault("F110")
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_network_without_ipv4_serves_every_dialect(dialect: str, *, stream: bool) -> None:
+def test_every_dialect_is_served_on_a_network_without_ipv4(dialect: str, *, stream: bool) -> None:
     with lan(family=IPV6) as pair:
         answer = pair.client.ask(stream=stream, dialect=dialect).ended()
         assert answer.status == 200
@@ -97,7 +97,7 @@ def test_network_without_ipv4_serves_every_dialect(dialect: str, *, stream: bool
 
 
 @pytest.mark.fault("F110")
-def test_without_ipv4_a_request_to_a_vanished_host_is_answered_by_another_engine(
+def test_a_request_to_a_vanished_host_is_answered_by_another_engine_without_ipv4(
     *, stream: bool
 ) -> None:
     with lan(2, family=IPV6) as pair:
@@ -107,7 +107,7 @@ def test_without_ipv4_a_request_to_a_vanished_host_is_answered_by_another_engine
 
 
 @pytest.mark.fault("F110")
-def test_name_with_an_ipv6_address_only_is_reached() -> None:
+def test_a_name_that_has_only_an_ipv6_address_is_reached() -> None:
     with network("client", "temper", "engine", family=IPV6) as hosts, ExitStack() as stack:
         client_host, temper_host, engine_host = hosts
         temper_host.define_names({"engine.lan": engine_host.address})

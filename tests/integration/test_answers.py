@@ -83,7 +83,9 @@ async def test_a_text_answer_is_streamed_at_once_and_needs_one_generation() -> N
     assert "attempts=1; outcome=clean" in seen
 
 
-async def test_with_policy_respond_prose_is_retried_once_and_then_accepted(*, stream: bool) -> None:
+async def test_prose_is_retried_once_and_then_accepted_under_the_policy_respond(
+    *, stream: bool
+) -> None:
     async with temper(says("It is sunny."), says("Really, ", "it is.")) as proxy:
         answer = await proxy.ask(request(), stream=stream, headers=with_policy("respond"))
     assert (answer.text, answer.reason) == ("Really, it is.", "stop")
@@ -92,7 +94,7 @@ async def test_with_policy_respond_prose_is_retried_once_and_then_accepted(*, st
 
 
 @pytest.mark.parametrize("is_by_header", [False, True], ids=["setting", "header"])
-async def test_with_policy_accept_prose_is_returned_without_a_retry(
+async def test_prose_is_returned_without_a_retry_under_the_policy_accept(
     *, stream: bool, is_by_header: bool
 ) -> None:
     headers = with_policy("accept") if is_by_header else None
@@ -151,7 +153,7 @@ async def test_a_nudge_is_appended_to_the_unchanged_messages(
     assert b"respond" not in first.raw["tools"]
 
 
-async def test_after_text_was_shown_a_retry_adds_only_its_call() -> None:
+async def test_a_retry_adds_only_its_call_after_text_was_shown() -> None:
     bad = sse.START + sse.text("I will look.") + sse.call_delta("get_weather", "{}")
     again = sse.START + sse.text("Sorry!") + sse.call_delta("get_weather", PARIS)
     end = sse.end("tool_calls")
@@ -180,13 +182,13 @@ async def test_the_third_attempt_is_constrained_to_a_call(*, stream: bool) -> No
     )  # no argument was certain, so nothing had been streamed
 
 
-async def test_if_the_retry_fails_the_earlier_reply_is_returned(*, stream: bool) -> None:
+async def test_the_earlier_reply_is_returned_if_the_retry_fails(*, stream: bool) -> None:
     async with temper(says("It is sunny."), refuses(400, {"message": "no"})) as proxy:
         answer = await proxy.ask(request(), stream=stream)
     assert (answer.status, answer.text) == (200, "It is sunny.")
 
 
-async def test_a_streamed_call_that_no_attempt_completes_ends_with_an_error() -> None:
+async def test_a_streamed_call_ends_with_an_error_if_no_attempt_completes_it() -> None:
     bad = calls("get_weather", '{"city": "Paris"', ', "days": "no"}')
     async with temper(bad, calls("get_time", "{}"), says("{}")) as proxy:
         answer = await proxy.ask(request(), stream=True)

@@ -160,7 +160,7 @@ def require_agentdojo() -> None:
         pytest.importorskip(module, reason=reason)
 
 
-def test_attacks_of_agentdojo_in_tool_results_do_no_damage_if_not_executed() -> None:
+def test_agentdojo_attacks_in_tool_results_do_no_damage_unless_they_are_executed() -> None:
     require_agentdojo()
     tasks = agentdojo.load("", 4)
     assert {task.family.partition(":")[2] for task in tasks} == {

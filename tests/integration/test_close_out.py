@@ -157,7 +157,7 @@ async def test_a_call_generated_by_the_check_is_returned_in_the_same_message(
     ],
     ids=["done", "prose", "an unknown broken call", "the same call", "a failure", "an overflow"],
 )
-async def test_if_the_check_generates_no_call_the_answer_is_unchanged(
+async def test_the_answer_is_unchanged_if_the_check_generates_no_call(
     *, path: str, reply: bytes | Script, stream: bool
 ) -> None:
     async with temper(GAVE_UP, reply, serving=SERVING) as proxy:
@@ -168,7 +168,7 @@ async def test_if_the_check_generates_no_call_the_answer_is_unchanged(
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_during_the_check_the_text_is_already_sent_and_keep_alives_follow(path: str) -> None:
+async def test_the_text_is_sent_before_the_check_and_keep_alives_during_it(path: str) -> None:
     gate = asyncio.Event()
     serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(keep_alive=0.02))
     body = json.dump({**PATHS[path], "stream": True})
@@ -214,7 +214,7 @@ async def test_a_client_disconnect_cancels_the_check_at_the_backend(*, stream: b
 @pytest.mark.parametrize(
     "begun", [b"", sse.START, sse.START + sse.call_delta("get_weather", '{"ci')]
 )
-async def test_if_the_check_fails_the_answer_is_returned(*, begun: bytes, stream: bool) -> None:
+async def test_the_answer_is_returned_if_the_check_fails(*, begun: bytes, stream: bool) -> None:
     records = Records()
     dies = Script((begun, Ending.BREAKS))
     observers = Observers((records,))
@@ -225,7 +225,7 @@ async def test_if_the_check_fails_the_answer_is_returned(*, begun: bytes, stream
     assert ClosedOut("failed_result", "failed") in record.facts
 
 
-async def test_if_the_check_exceeds_the_deadline_the_answer_is_returned(*, stream: bool) -> None:
+async def test_the_answer_is_returned_if_the_check_exceeds_the_deadline(*, stream: bool) -> None:
     serving = ServerOptions(policy=POLICY, timeouts=StreamTimeouts(deadline=0.5))
     async with temper(GAVE_UP, Script((Ending.NEVER,)), serving=serving) as proxy:
         answer = await proxy.ask(CHAT, stream=stream)
@@ -272,7 +272,7 @@ async def test_a_replayed_check_has_the_recorded_result_and_message(
     assert "failed with:" in nudge.text
 
 
-async def test_after_a_check_that_calls_operator_tools_the_answer_follows_a_blank_line(
+async def test_the_answer_after_a_check_with_operator_calls_is_a_new_paragraph(
     *, stream: bool
 ) -> None:
     ran = {

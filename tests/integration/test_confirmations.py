@@ -376,7 +376,7 @@ async def test_a_decision_that_is_no_boolean_is_a_400(tmp_path: Path, body: byte
     assert scene.ran == []
 
 
-async def test_with_a_read_only_dashboard_confirming_is_a_403(tmp_path: Path) -> None:
+async def test_confirming_is_a_403_if_the_dashboard_is_read_only(tmp_path: Path) -> None:
     serving = ServerOptions(has_read_only_ui=True)
     async with with_confirmation(tmp_path, ECHO, SAYS, serving=serving) as scene:
         answer = begin(scene)

@@ -114,7 +114,7 @@ async def test_sent_prefix_is_stable_until_the_next_compaction() -> None:
 
 
 @pytest.mark.parametrize("mode", ["off", "report"])
-async def test_with_the_compaction_header_off_the_prompt_is_forwarded_unchanged(mode: str) -> None:
+async def test_the_prompt_is_forwarded_unchanged_if_the_compaction_header_is_off(mode: str) -> None:
     async with temper(costs(3 * WINDOW)) as proxy:
         with_window(proxy)
         headers = {"x-temper-compaction": mode}
@@ -294,7 +294,7 @@ async def grow(backend: TokenizingBackend, steps: Steps, turns: int = 50) -> lis
 
 
 @TEXTS
-async def test_with_token_counting_no_prompt_of_a_growing_conversation_is_rejected(
+async def test_no_prompt_of_a_growing_conversation_is_rejected_if_tokens_are_counted(
     steps: Steps, tokenize: Callable[[str], int]
 ) -> None:
     backend = TokenizingBackend(tokenize=tokenize, window=14_336)
@@ -308,7 +308,7 @@ async def test_with_token_counting_no_prompt_of_a_growing_conversation_is_reject
 
 @TEXTS
 @pytest.mark.parametrize("is_silent", mostly_deep([False, True]))
-async def test_without_token_counting_a_growing_conversation_is_rejected_at_most_six_times(
+async def test_a_growing_conversation_is_rejected_at_most_six_times_if_tokens_are_not_counted(
     steps: Steps, tokenize: Callable[[str], int], *, is_silent: bool
 ) -> None:
     """Without token counting, only rejections and usage reveal the size of prompts."""

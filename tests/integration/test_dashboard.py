@@ -337,7 +337,7 @@ KEYS = {"api_key": "operators", "anna": "annas", "bob": "bobs"}
         ),
     ],
 )
-async def test_data_is_sent_only_for_an_operators_key_and_to_the_same_origin(
+async def test_data_is_sent_only_to_the_same_origin_and_only_for_an_operators_key(
     path: str, headers: dict[str, str], refusal: tuple[int, str] | None
 ) -> None:
     access = Access(KEYS, frozenset({"127.0.0.1"}))
@@ -386,7 +386,7 @@ async def test_the_dashboard_data_contains_no_api_keys() -> None:
         ({"json": {}, "headers": {"authorization": "Bearer operators"}}, 404),
     ],
 )
-async def test_request_is_canceled_only_for_an_operators_key_and_from_the_same_origin(
+async def test_a_request_is_canceled_only_from_the_same_origin_and_only_with_an_operators_key(
     sent: dict[str, object], refusal: int
 ) -> None:
     serving = ServerOptions(access=Access(KEYS), operators=frozenset({"api_key"}))

@@ -128,7 +128,7 @@ async def test_fallback_model_is_sent_the_client_request_unchanged(*, stream: bo
         assert both.big.upstream_requests[0].headers.get("x-temper-prefix")
 
 
-async def test_if_the_fallback_reply_is_rejected_the_reply_of_the_first_model_is_returned(
+async def test_the_reply_of_the_first_model_is_returned_if_the_fallback_reply_is_rejected(
     *, stream: bool
 ) -> None:
     async with small_and_big(BAD) as both:
@@ -222,7 +222,7 @@ async def test_a_partly_streamed_call_is_completed_by_an_equal_fallback_call_or_
         assert answer.error["code"] == "call_broke_off"
 
 
-async def test_with_per_hour_1_the_second_fallback_is_withheld(*, stream: bool) -> None:
+async def test_the_second_fallback_is_withheld_if_one_per_hour_is_allowed(*, stream: bool) -> None:
     async with small_and_big(GOOD, per_hour=1) as both:
         reports = [
             (await both.proxy.ask(request(model="small"), stream=stream)).report for _ in range(2)
@@ -232,7 +232,7 @@ async def test_with_per_hour_1_the_second_fallback_is_withheld(*, stream: bool) 
         assert both.sent == (6, 1)
 
 
-async def test_if_the_fallback_server_fails_the_reply_of_the_first_model_is_returned(
+async def test_the_reply_of_the_first_model_is_returned_if_the_fallback_server_fails(
     *, stream: bool
 ) -> None:
     broken = Script((sse.START, sse.text("It is"), Ending.BREAKS))
@@ -290,7 +290,7 @@ async def test_a_client_disconnect_cancels_the_fallback_request(*, stream: bool)
             await sent.left.wait()
 
 
-async def test_if_the_fallback_exceeds_the_deadline_the_reply_of_the_first_model_is_returned(
+async def test_the_reply_of_the_first_model_is_returned_if_the_fallback_exceeds_the_deadline(
     *, stream: bool
 ) -> None:
     serving = ServerOptions(policy=Policy(attempts=1), timeouts=StreamTimeouts(deadline=3.0))

@@ -129,7 +129,7 @@ async def test_a_foreign_loop_gets_the_same_retries_and_calls_as_a_client_of_the
             )
 
 
-def test_a_shown_call_that_no_attempt_completes_raises_call_broke_off() -> None:
+def test_a_shown_call_raises_call_broke_off_if_no_attempt_completes_it() -> None:
     guard = Guardrails(tools=tools_of(TOOLS), engine="llama-server")
     turn = guard.turn([{"role": "user", "content": "How is it?"}], stream=True)
     with pytest.raises(CallBrokeOff):

@@ -146,7 +146,7 @@ async def test_several_processes_put_reasoning_back_if_the_setting_is_on() -> No
         assert "I list.\\nAnd read." in str(sent(proxy)[-1])
 
 
-async def test_replay_last_puts_no_reasoning_before_the_users_last_message() -> None:
+async def test_the_setting_replay_last_adds_no_reasoning_before_the_last_user_message() -> None:
     serving = ServerOptions(overrides=Overrides(replay="last"))
     async with temper(*REPLIES, serving=serving) as proxy:
         await converse(CLIENTS["chat"](proxy.client, keeps=False, streams=True))
@@ -235,7 +235,7 @@ async def test_a_reload_keeps_the_stored_reasoning() -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "on"])
-async def test_inside_another_asgi_server_reasoning_is_put_back_only_with_the_setting_on(
+async def test_reasoning_is_put_back_inside_another_asgi_server_only_if_the_setting_is_on(
     mode: str,
 ) -> None:
     backend = ScriptedBackend(*REPLIES[:2])

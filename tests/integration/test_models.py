@@ -62,7 +62,9 @@ async def two_models(
         await fleet.close()
 
 
-async def test_an_alias_selects_its_model_and_is_replaced_by_the_name(*, stream: bool) -> None:
+async def test_an_alias_selects_its_model_and_is_replaced_by_the_name_of_the_model(
+    *, stream: bool
+) -> None:
     async with two_models(GOOD) as two:
         two.servers["b"].finish()
         answer = await two.ask("bbb", stream=stream)

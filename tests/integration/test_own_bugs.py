@@ -109,7 +109,7 @@ async def test_a_call_whose_arguments_violate_the_schema_is_retried(
 
 
 @pytest.mark.parametrize("mode", ["on", "observe"])
-async def test_an_answer_that_violates_its_response_format_is_retried_only_with_guardrails_on(
+async def test_an_answer_that_violates_its_response_format_is_retried_only_if_guardrails_are_on(
     *, mode: str, stream: bool
 ) -> None:
     wrong, right = '{"prices":{"medium":3}}', '{"prices":{"small":3}}'

@@ -172,7 +172,7 @@ async def test_a_recall_query_without_match_returns_frequent_words(arguments: st
     assert "large" in result
 
 
-async def test_if_the_client_has_a_tool_named_recall_tempers_tool_is_named_temper_recall(
+async def test_tempers_tool_is_named_temper_recall_if_the_client_has_a_tool_named_recall(
     *, stream: bool
 ) -> None:
     function: JsonObject = {"name": "recall", "parameters": {"type": "object"}}
@@ -238,7 +238,7 @@ async def test_client_call_next_to_recall_is_returned_to_the_client(*, stream: b
     assert answer.called == [("get_weather", {"city": "Paris"})]
 
 
-async def test_find_tools_and_recall_are_listed_after_the_tools_of_the_client() -> None:
+async def test_the_tools_find_tools_and_recall_are_listed_after_the_tools_of_the_client() -> None:
     find = calls("find_tools", '{"query": "weather"}')
     async with temper(find, RECALL, WEATHER, tools=hosting(summarized_from=1)) as proxy:
         set_small_window(proxy)

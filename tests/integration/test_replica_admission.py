@@ -122,12 +122,12 @@ async def test_replicas_that_know_their_number_leave_no_queue_in_the_engine(
     assert max(waited) <= rounds  # with one slot each, the flood may take the first turn
 
 
-async def test_if_there_are_more_replicas_than_slots_each_admits_one_request() -> None:
+async def test_each_replica_admits_one_request_if_there_are_more_replicas_than_slots() -> None:
     _, engine = await rounds_of_newcomers(6, shares=6, newcomers=1)
     assert engine.longest_queue == 6 - SLOTS
 
 
-async def test_without_a_limit_a_new_client_waits_for_all_requests_of_another_client() -> None:
+async def test_a_new_client_waits_for_all_requests_of_another_client_if_there_is_no_limit() -> None:
     async with crowd(1, ServerOptions(parallel=FLOOD + 1)) as clients:
         for _ in range(FLOOD):
             clients.ask(0, "a")

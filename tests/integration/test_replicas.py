@@ -1,4 +1,4 @@
-"""Two Tempers that serve a session by turns respond as a single Temper does.
+"""If two Tempers alternate in a session, they respond exactly as one Temper would.
 
 No state between requests affects a response, so replicas need no shared memory.
 """
@@ -68,7 +68,10 @@ SESSION: Sequence[tuple[JsonObject, Sequence[Script | bytes]]] = (
 
 
 def without_usage(script: Script | bytes) -> Script | bytes:
-    """Remove the usage of a script: it does not match the prompt, and Temper learns from usage."""
+    """Remove the usage events: their token counts do not match the prompt.
+
+    Temper would learn the sizes of messages from them.
+    """
     if isinstance(script, Script):
         return script
     events = script.split(b"\n\n")

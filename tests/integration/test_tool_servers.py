@@ -111,7 +111,7 @@ async def test_request_that_names_no_tool_server_gets_no_operator_tools(*, strea
 
 
 @pytest.mark.parametrize("offering", ["toolless", "always"])
-async def test_offering_toolless_or_always_adds_tools_to_requests_without_tools(
+async def test_the_offers_toolless_and_always_add_tools_to_requests_without_tools(
     offering: Offering, *, stream: bool
 ) -> None:
     async with with_tools(FIND, SAYS, tools=hosting(offering=offering)) as proxy:

@@ -60,7 +60,7 @@ def sent_tools(proxy: RunningProxy, number: int = 0) -> list[JsonObject]:
     return [entry["function"] for entry in tools]  # type: ignore[misc, index, call-overload]
 
 
-async def test_find_tools_is_not_returned_to_the_client_and_gives_the_definition(
+async def test_a_call_of_find_tools_gives_the_definition_and_is_not_returned_to_the_client(
     *, stream: bool
 ) -> None:
     async with temper(FIND, BOOK, tools=hosting()) as proxy:
@@ -117,7 +117,7 @@ async def test_a_call_without_find_tools_is_checked_against_the_full_schema(
     assert "city" in nudge
 
 
-async def test_find_tools_does_not_count_as_a_required_call(*, stream: bool) -> None:
+async def test_a_call_of_find_tools_does_not_count_as_a_required_call(*, stream: bool) -> None:
     async with temper(FIND, says("I will."), BOOK, tools=hosting()) as proxy:
         answer = await proxy.ask(asking(tool_choice="required"), stream=stream)
     assert answer.called == [("tool_7", {"city": "Paris"})]

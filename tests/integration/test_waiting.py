@@ -184,7 +184,7 @@ def test_chat_ends_at_a_second_ctrl_c_at_an_empty_prompt() -> None:
         assert command.process.wait(TIMEOUT_SECONDS) == 0
 
 
-def test_doctor_shows_the_check_it_waits_for_and_ctrl_c_ends_it(
+def test_doctor_shows_the_running_check_and_ends_at_ctrl_c(
     engine: tuple[PacedEngine, str],
 ) -> None:
     silent, url = engine
@@ -213,7 +213,7 @@ def test_doctor_without_a_terminal_shows_no_progress(
 
 
 @pytest.mark.deep
-def test_tune_shows_the_time_left_and_the_current_case_and_ends_with_ctrl_c(
+def test_tune_shows_the_remaining_time_and_the_current_case_and_ends_at_ctrl_c(
     engine: tuple[PacedEngine, str],
 ) -> None:
     silent, url = engine

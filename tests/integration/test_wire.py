@@ -75,7 +75,7 @@ async def test_usage_is_a_separate_chunk_on_request() -> None:
     assert all(chunk["choices"] for chunk in without.chunks)
 
 
-async def test_after_a_retry_the_usage_is_that_of_the_returned_reply(*, stream: bool) -> None:
+async def test_the_usage_after_a_retry_is_that_of_the_returned_reply(*, stream: bool) -> None:
     costly: JsonObject = {**sse.USAGE, "prompt_tokens": 99}
     second = (
         sse.START

@@ -41,7 +41,7 @@ async def temper() -> AsyncGenerator[RunningProxy, None]:
             await engine.unload()
 
 
-async def test_with_tool_choice_required_the_model_returns_a_valid_call(*, stream: bool) -> None:
+async def test_the_model_returns_a_valid_call_if_tool_choice_is_required(*, stream: bool) -> None:
     await check_required_call(temper, ASKED, stream=stream)
 
 

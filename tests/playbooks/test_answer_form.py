@@ -31,7 +31,7 @@ def sent_request(book: Playbook) -> UpstreamRequest:
     return book.upstream_request
 
 
-def test_with_tools_the_response_format_is_not_sent_upstream() -> None:
+def test_the_response_format_is_not_sent_upstream_if_the_request_has_tools() -> None:
     book = begin()
     assert sent_request(book).omits == {"response_format"}
     assert [tool.name for tool in sent_request(book).tools] == ["get_weather", "get_time"]
@@ -80,7 +80,7 @@ def test_an_answer_that_violates_the_schema_is_retried_with_the_path_of_the_erro
     assert "/city: " in str(book.last_message["content"])
 
 
-def test_with_a_response_format_json_that_looks_like_a_call_is_the_answer() -> None:
+def test_json_that_looks_like_a_call_is_the_answer_if_the_request_has_a_response_format() -> None:
     book = Playbook.of(make_request(answer_schema=True)).ask()
     write(book, LIKE_A_CALL).expect(TextDelta(LIKE_A_CALL), ReplyFinished("stop"))
     book.end()
@@ -133,6 +133,6 @@ def test_without_guardrails_the_response_format_is_sent_upstream(mode: Mode) -> 
     assert sent_request(book).omits == frozenset()
 
 
-def test_with_tool_choice_none_the_response_format_is_sent_upstream() -> None:
+def test_the_response_format_is_sent_upstream_if_tool_choice_is_none() -> None:
     book = begin(choice=ToolUse.NONE)
     assert sent_request(book).omits == frozenset()

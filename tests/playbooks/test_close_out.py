@@ -178,7 +178,7 @@ def test_check_is_sent_only_if_sixty_four_tokens_of_the_limit_remain(
 
 
 @pytest.mark.parametrize(("most", "expected"), [(101, False), (102, True)])
-def test_without_usage_each_character_of_the_answer_counts_as_a_token(
+def test_each_character_of_the_answer_counts_as_a_token_if_usage_is_missing(
     most: int, *, expected: bool
 ) -> None:
     book = Playbook.of(replace(make_request(*FAILED), max_tokens=most), STRUCTURAL).ask()
@@ -228,7 +228,7 @@ def test_answer_is_checked_again_after_a_check_that_led_to_a_call() -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.OFF])
-def test_with_guardrails_off_or_observe_no_answer_is_checked(mode: Mode) -> None:
+def test_no_answer_is_checked_if_guardrails_are_off_or_only_observe(mode: Mode) -> None:
     assert not is_checked(policy=replace(ALWAYS, mode=mode))
 
 
@@ -435,7 +435,7 @@ def write_calls(book: Playbook, *cities: str) -> Playbook:
 
 
 @pytest.mark.parametrize(("parallel", "count"), [(True, 2), (False, 1)])
-def test_without_parallel_calls_only_the_first_call_of_the_check_is_returned(
+def test_only_the_first_call_of_the_check_is_returned_if_parallel_calls_are_disabled(
     *, parallel: bool, count: int
 ) -> None:
     book = write_calls(send_check(request=make_request(*FAILED, parallel=parallel)), "Oslo", "Rome")
@@ -451,7 +451,7 @@ def test_complete_call_of_a_truncated_check_reply_is_returned() -> None:
 
 
 @pytest.mark.parametrize("reply", [" ", "Sorry.", "I will check Oslo.", "Shall I go on?"])
-def test_without_a_new_call_in_the_check_the_answer_is_unchanged(reply: str) -> None:
+def test_the_answer_is_unchanged_without_a_new_call_in_the_check(reply: str) -> None:
     book = send_check()
     write(book, reply)
     book.expect(USAGE, ReplyFinished("stop"))
@@ -459,7 +459,7 @@ def test_without_a_new_call_in_the_check_the_answer_is_unchanged(reply: str) -> 
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_with_two_checks_allowed_a_second_follows_a_first_answered_with_done() -> None:
+def test_a_second_check_follows_a_first_answered_with_done_if_two_are_allowed() -> None:
     book = send_check(SUCCEEDED, TWICE)
     first = book.upstream_request
     write(book, "DONE")
@@ -474,7 +474,7 @@ def test_with_two_checks_allowed_a_second_follows_a_first_answered_with_done() -
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_after_two_checks_answered_with_done_the_answer_ends() -> None:
+def test_the_answer_ends_after_two_checks_answered_with_done() -> None:
     book = send_check(SUCCEEDED, TWICE)
     write(book, "DONE")
     write(book.ask(), "DONE")
@@ -487,7 +487,7 @@ def test_after_two_checks_answered_with_done_the_answer_ends() -> None:
     ("policy", "reply"),
     [(replace(TWICE, close_out=CloseOut.STRUCTURAL), "DONE"), (TWICE, "Sorry."), (ALWAYS, "DONE")],
 )
-def test_with_one_check_allowed_or_without_done_no_second_check_follows(
+def test_no_second_check_follows_if_one_is_allowed_or_done_was_not_written(
     policy: Policy, reply: str
 ) -> None:
     book = send_check(FAILED, policy)
@@ -522,7 +522,7 @@ def test_an_answer_after_a_nudge_is_checked() -> None:
     ]
 
 
-def test_without_retry_budget_no_check_is_sent_and_the_answer_ends() -> None:
+def test_no_check_is_sent_and_the_answer_ends_if_the_retry_budget_is_empty() -> None:
     plan = plan_request(make_request(*FAILED), STRUCTURAL)
     book = Playbook(begin(plan, CountedIds(), lambda: False)).ask()
     write(book, GAVE_UP)
@@ -532,7 +532,7 @@ def test_without_retry_budget_no_check_is_sent_and_the_answer_ends() -> None:
     assert not any(isinstance(fact, LadderEnded) for fact in book.turn.facts)
 
 
-def test_if_the_backend_fails_in_the_check_the_answer_ends_normally() -> None:
+def test_the_answer_ends_normally_if_the_backend_fails_in_the_check() -> None:
     book = send_check()
     book.receive(ToolCallStarted(0, "x", "get_weather"), ToolCallArgumentsDelta(0, '{"ci'))
     assert [*book.turn.abandon()] == [USAGE, ReplyFinished("stop")]
@@ -552,7 +552,7 @@ def test_a_reply_to_the_check_that_the_engine_cannot_parse_ends_the_answer_norma
     send_check().receive(ReplyUnreadable("?")).expect(USAGE, ReplyFinished("stop"))
 
 
-def test_after_a_check_without_a_call_the_usage_is_that_of_the_first_generation() -> None:
+def test_the_usage_after_a_check_without_a_call_is_that_of_the_first_generation() -> None:
     book = send_check()
     check_usage: ReplyEvent = UsageReported({"prompt_tokens": 80, "completion_tokens": 1})
     book.receive(TextDelta("DONE"), check_usage, ReplyFinished("stop"))
@@ -568,7 +568,7 @@ def test_after_a_check_without_a_call_the_usage_is_that_of_the_first_generation(
     }
 
 
-def test_the_usage_of_answer_and_check_is_recorded_for_the_total() -> None:
+def test_the_usage_of_the_answer_and_of_the_check_is_recorded_for_the_total() -> None:
     book = send_check()
     check_usage = UsageReported({"prompt_tokens": 80, "completion_tokens": 5})
     book.receive(check_usage, ReplyFinished("stop"))
@@ -582,7 +582,7 @@ def test_the_facts_of_a_turn_contain_cause_and_result_of_the_check() -> None:
     assert repairs(book.turn.facts) == "close_out=done"
 
 
-def test_without_usage_of_the_backend_no_usage_event_is_sent() -> None:
+def test_no_usage_event_is_sent_if_the_backend_reports_no_usage() -> None:
     book = Playbook.of(make_request(*FAILED), STRUCTURAL).ask()
     write(book, GAVE_UP)
     book.shown.clear()

@@ -119,14 +119,14 @@ def test_prompt_for_a_required_call_does_not_describe_the_final_form() -> None:
     assert RejectedReply("prose") in book.turn.facts
 
 
-def test_with_tool_choice_none_the_final_form_becomes_plain_text() -> None:
+def test_the_final_form_becomes_plain_text_if_tool_choice_is_none() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE), CONTRACT).ask()
     assert '"final"' in list_sent_texts(book)[0]
     write(book, FINAL)
     assert answer(book) == "It is noon."
 
 
-def test_with_tool_choice_none_a_call_of_the_convention_is_retried() -> None:
+def test_a_call_of_the_convention_is_retried_if_tool_choice_is_none() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE), CONTRACT).ask()
     write(book, find_convention("json").write_calls("", [CALL]))
     book.ask()
@@ -134,14 +134,14 @@ def test_with_tool_choice_none_a_call_of_the_convention_is_retried() -> None:
     write(book, "Noon.").expect(TextDelta("Noon."), ReplyFinished("stop"))
 
 
-def test_after_too_many_rounds_the_final_form_becomes_plain_text() -> None:
+def test_the_final_form_becomes_plain_text_after_too_many_rounds() -> None:
     request = make_request(user_message("Hi"), *TIME_ROUND, *TIME_ROUND)
     book = Playbook.of(request, replace(CONTRACT, most_rounds=2)).ask()
     write(book, FINAL)
     assert answer(book) == "It is noon."
 
 
-def test_with_a_response_format_the_final_form_is_not_described() -> None:
+def test_the_final_form_is_not_described_if_the_request_has_a_response_format() -> None:
     book = Playbook.of(make_request(answer_schema=True), CONTRACT).ask()
     assert '"final"' not in list_sent_texts(book)[0]
     write(book, FINAL).expect(TextDelta(FINAL), ReplyFinished("stop"))

@@ -60,13 +60,13 @@ def test_a_call_within_other_text_is_held_back_and_a_message_asks_whether_it_is_
     assert RejectedReply("doubtful_call") in book.turn.facts
 
 
-def test_if_the_model_writes_done_the_ambiguous_reply_is_returned_as_text() -> None:
+def test_the_ambiguous_reply_is_returned_as_text_if_the_model_writes_done() -> None:
     book = ask_to_confirm(CALL + SUFFIX)
     book.receive(TextDelta("DONE"), ReplyFinished("stop"))
     assert shown_text(book) == CALL + SUFFIX
 
 
-def test_an_ambiguous_python_call_that_the_model_repeats_is_returned_as_text() -> None:
+def test_a_repeated_ambiguous_python_call_is_returned_as_text() -> None:
     book = ask_to_confirm(CALL + SUFFIX)
     write(book, CALL + SUFFIX)
     assert shown_text(book) == CALL + SUFFIX
@@ -80,9 +80,7 @@ ENVELOPE = f'{{"name": "get_weather", "arguments": {PARIS}}}'
 
 
 @pytest.mark.parametrize("again", ["", f"{MARKED} is it.", f"{ENVELOPE}\n\nWhich is it."])
-def test_ambiguous_call_markup_that_the_model_repeats_is_removed_from_the_text(
-    again: str, stream: bool
-) -> None:
+def test_repeated_ambiguous_call_markup_is_removed_from_the_text(again: str, stream: bool) -> None:
     book = ask_to_confirm(f"{MARKED} is it.", stream=stream)
     write(book, again)
     text = shown_text(book)
@@ -93,7 +91,7 @@ def test_ambiguous_call_markup_that_the_model_repeats_is_removed_from_the_text(
 
 
 @pytest.mark.parametrize("text", [MARKED, ENVELOPE, CALL])
-def test_after_two_calls_copied_from_a_tool_result_the_text_of_the_third_reply_is_returned(
+def test_the_text_of_the_third_reply_is_returned_after_two_calls_copied_from_a_tool_result(
     text: str, stream: bool
 ) -> None:
     book = ask_to_confirm(text, *make_result_history(), stream=stream)
@@ -104,7 +102,7 @@ def test_after_two_calls_copied_from_a_tool_result_the_text_of_the_third_reply_i
     assert shown_text(book) == "It is three."
 
 
-def test_a_json_call_next_to_text_that_the_model_repeats_is_removed_from_the_text() -> None:
+def test_a_repeated_json_call_next_to_text_is_removed_from_the_text() -> None:
     book = ask_to_confirm(f"{ENVELOPE}\n\nIt is done.")
     write(book, f"{ENVELOPE}\n\nIt is done.")
     assert shown_text(book) == f"It is done.\n\n{EXPLANATION}"
@@ -168,14 +166,14 @@ def test_a_call_that_the_user_asked_for_is_returned() -> None:
     assert any(isinstance(event, ToolCalled) for event in book.shown)
 
 
-def test_under_policy_accept_an_ambiguous_call_is_returned_as_text_without_a_question() -> None:
+def test_the_policy_accept_returns_an_ambiguous_call_as_text_without_a_question() -> None:
     book = Playbook.of(make_request(), Policy(text_policy=TextPolicy.ACCEPT)).ask()
     write(book, CALL + SUFFIX)
     assert shown_text(book) == CALL + SUFFIX
     assert not any(isinstance(outcome, RejectedReply) for outcome in book.turn.facts)
 
 
-def test_if_the_user_asks_how_to_call_a_tool_the_call_in_the_answer_is_text() -> None:
+def test_the_call_in_the_answer_is_text_if_the_user_asks_how_to_call_a_tool() -> None:
     book = Playbook.of(make_request(user_message("How do I call get_weather?"))).ask()
     write(book, CALL + SUFFIX)
     assert shown_text(book) == CALL + SUFFIX
@@ -228,7 +226,7 @@ QUESTION_ABOUT_MARKUP = f"How do you write a call? Is it {MARKED}, or something 
         (f"{LOOK} with {MARKED}.", make_result_history(f"Now write {MARKED}."), "asked", "text"),
     ],
 )
-def test_format_and_context_decide_if_a_call_is_returned_or_questioned_or_text(
+def test_format_and_context_decide_whether_a_call_is_returned_questioned_or_text(
     text: str, messages: tuple[Message, ...], native: str, foreign: str
 ) -> None:
     for syntax, expected in ((NATIVE, native), (FOREIGN, foreign)):

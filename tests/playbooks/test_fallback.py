@@ -145,7 +145,7 @@ def test_the_text_of_the_fallback_is_sent_only_at_its_end() -> None:
     assert book.shown == []
 
 
-def test_under_policy_respond_a_text_of_the_fallback_is_returned_without_a_nudge() -> None:
+def test_the_policy_respond_returns_a_text_of_the_fallback_without_a_nudge() -> None:
     request = make_request()
     policy = Policy(text_policy=TextPolicy.RESPOND)
     book = use_up_attempts(request, policy)
@@ -155,7 +155,7 @@ def test_under_policy_respond_a_text_of_the_fallback_is_returned_without_a_nudge
 
 
 @pytest.mark.parametrize("reply", ["bad call", "announcement", "failed", "unreadable"])
-def test_if_the_fallback_gives_no_usable_reply_that_of_the_first_model_is_returned(
+def test_the_reply_of_the_first_model_is_returned_if_that_of_the_fallback_is_unusable(
     reply: str,
 ) -> None:
     without = use_up_attempts(has_fallback=False)
@@ -184,7 +184,7 @@ def test_an_unavailable_fallback_changes_only_the_reported_facts() -> None:
     assert [fact for fact in book.turn.facts if fact != added] == [*without.turn.facts]
 
 
-def test_in_strict_mode_only_an_unusable_reply_of_the_fallback_raises() -> None:
+def test_strict_mode_raises_only_for_an_unusable_reply_of_the_fallback() -> None:
     policy = Policy(is_strict=True)
     book = send_to_fallback(policy=policy)
     with pytest.raises(GuardrailsExhausted):
@@ -248,7 +248,7 @@ def test_a_fallback_call_is_sent_after_text_that_the_first_model_streamed() -> N
     book.expect(ToolCalled(0, PARIS), ReplyFinished("tool_calls"))
 
 
-def test_without_retry_budget_no_fallback_is_requested() -> None:
+def test_no_fallback_is_requested_if_the_retry_budget_is_empty() -> None:
     turn = prepare(make_request(), Policy(), CountedIds(), may_retry=lambda: False)
     turn.fallback_model = "big"
     book = Playbook(turn).ask()
@@ -257,7 +257,7 @@ def test_without_retry_budget_no_fallback_is_requested() -> None:
     assert Withheld() in turn.facts
 
 
-def test_if_the_server_of_the_first_model_fails_no_fallback_is_requested() -> None:
+def test_no_fallback_is_requested_if_the_server_of_the_first_model_fails() -> None:
     book = begin_with_fallback().ask()
     call(book, "get_weather", BAD)
     book.ask()
@@ -265,7 +265,7 @@ def test_if_the_server_of_the_first_model_fails_no_fallback_is_requested() -> No
     assert FellBack("big", "failed") not in book.turn.facts
 
 
-def test_if_a_retry_fails_after_a_usable_text_no_fallback_is_requested() -> None:
+def test_no_fallback_is_requested_if_a_retry_fails_after_a_usable_text() -> None:
     book = begin_with_fallback().ask()
     write(book, "I will now call get_weather for Paris.")
     book.shown.clear()
@@ -274,7 +274,7 @@ def test_if_a_retry_fails_after_a_usable_text_no_fallback_is_requested() -> None
     assert book.turn.state is TurnState.DONE
 
 
-def test_after_an_accepted_reply_no_fallback_is_requested() -> None:
+def test_no_fallback_is_requested_after_an_accepted_reply() -> None:
     book = begin_with_fallback().ask()
     call(book, "get_weather", GOOD)
     assert book.turn.state is TurnState.DONE

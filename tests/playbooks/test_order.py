@@ -78,7 +78,7 @@ def test_system_reminders_between_equal_rounds_do_not_end_a_loop() -> None:
     assert RejectedReply("loop") in book.turn.facts
 
 
-def test_after_the_maximum_of_rounds_the_request_has_tool_choice_none() -> None:
+def test_the_request_after_the_maximum_of_rounds_has_tool_choice_none() -> None:
     policy = Policy(most_rounds=2, most_repeats=9)
     book = Playbook.of(make_request(user_message("Hi"), *TIME_ROUND, *TIME_ROUND), policy).ask()
     assert book.upstream_request is not None
@@ -169,7 +169,7 @@ def make_round(name: str, arguments: str, result: str) -> tuple[Message, Message
     return assistant_message("", (ToolCall("a", name, arguments),)), tool_result("a", result)
 
 
-def test_in_a_loop_a_call_of_another_tool_is_returned() -> None:
+def test_a_call_of_another_tool_is_returned_despite_a_loop() -> None:
     book = Playbook.of(
         make_request(user_message("Hi"), *TIME_ROUND, *TIME_ROUND, *TIME_ROUND)
     ).ask()

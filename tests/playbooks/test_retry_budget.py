@@ -12,7 +12,7 @@ def begin_without_budget(text_policy: TextPolicy = TextPolicy.AUTO) -> Playbook:
     return Playbook(prepare(make_request(), policy, CountedIds(), lambda: False)).ask()
 
 
-def test_without_retry_budget_prose_is_returned_without_a_nudge() -> None:
+def test_prose_is_returned_without_a_nudge_if_the_retry_budget_is_empty() -> None:
     book = begin_without_budget(TextPolicy.RESPOND)
     write(book, "It is noon.").expect(TextDelta("It is noon."), ReplyFinished("stop"))
     book.end()
@@ -20,7 +20,7 @@ def test_without_retry_budget_prose_is_returned_without_a_nudge() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_without_retry_budget_an_invalid_call_ends_in_an_error_text() -> None:
+def test_an_invalid_call_ends_in_an_error_text_if_the_retry_budget_is_empty() -> None:
     book = begin_without_budget()
     call(book, "get_weather", "{}")
     problem = "get_weather: /city: is required but missing"

@@ -371,13 +371,13 @@ def test_calls_that_differ_only_in_case_are_one_call(stream: bool) -> None:
     assert played.calls == (("send_mail", MAIL),)
 
 
-def test_if_the_model_only_repeats_a_call_the_text_lists_its_tool_result(stream: bool) -> None:
+def test_the_text_lists_the_tool_result_if_the_model_only_repeats_its_call(stream: bool) -> None:
     again = write_call("send_mail", MAIL)
     played = run(Conversation(MAIL_REQUEST, (MAIL_RUN,), (again, again, again)), stream=stream)
     assert (played.calls, played.text) == ((), "send_mail returned ok: true.")
 
 
-def test_a_json_answer_in_the_response_format_is_not_taken_for_a_copied_result(
+def test_a_json_answer_in_the_response_format_is_not_mistaken_for_a_copied_result(
     stream: bool,
 ) -> None:
     schema: JsonObject = {

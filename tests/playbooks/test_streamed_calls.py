@@ -109,7 +109,7 @@ def test_calls_stream_under_every_text_policy(text_policy: TextPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(streams_calls=False), None])
-def test_without_streaming_or_if_configured_a_call_is_one_event(policy: Policy | None) -> None:
+def test_a_call_is_one_event_without_streaming_or_if_configured(policy: Policy | None) -> None:
     book = begin_stream(policy) if policy else Playbook.of(make_request()).ask()
     write_call(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
     book.expect(ToolCalled(0, ToolCall("id_0", "get_weather", PARIS)), ReplyFinished("tool_calls"))
@@ -165,7 +165,7 @@ def show_invalid_call(tail: str = '"mode": "old"}') -> Playbook:
     return book.ask()
 
 
-def test_the_retry_of_a_streamed_call_is_told_to_begin_with_the_streamed_arguments() -> None:
+def test_the_nudge_after_a_streamed_call_demands_the_streamed_arguments_again() -> None:
     book = show_invalid_call()
     content = str(book.last_message["content"])
     assert "/mode" in content
@@ -180,7 +180,7 @@ def test_a_retry_with_the_streamed_members_completes_the_call() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_after_a_retry_with_other_values_the_next_schema_fixes_the_streamed_members() -> None:
+def test_the_next_schema_requires_the_streamed_values_after_a_retry_with_other_values() -> None:
     book = show_invalid_call()
     call(book, "write", '{"path": "b.txt", "text": "Hello", "mode": "new"}')
     book.ask()
@@ -195,7 +195,7 @@ def test_after_a_retry_with_other_values_the_next_schema_fixes_the_streamed_memb
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-def test_a_streamed_call_that_no_attempt_completes_raises_call_broke_off(
+def test_a_streamed_call_raises_call_broke_off_if_no_attempt_completes_it(
     is_strict: bool,
 ) -> None:
     book = show_invalid_call()
@@ -267,12 +267,12 @@ def test_a_reply_cut_off_within_a_call_ends_with_finish_reason_length() -> None:
     book.expect(ReplyFinished("length"))
 
 
-def test_after_a_backend_failure_within_a_streamed_call_nothing_can_be_returned() -> None:
+def test_nothing_can_be_returned_after_a_backend_failure_within_a_streamed_call() -> None:
     book = write_call(begin_stream(), "get_weather", '{"city": "Par')
     assert book.turn.abandon() == ()
 
 
-def test_after_a_backend_failure_in_the_retry_of_a_streamed_call_nothing_can_be_returned() -> None:
+def test_nothing_can_be_returned_after_a_backend_failure_in_the_retry_of_a_streamed_call() -> None:
     book = show_invalid_call()
     assert book.turn.abandon() == ()
 
@@ -286,7 +286,7 @@ def show_valid_and_invalid_call() -> Playbook:
     return book.ask()
 
 
-def test_after_a_valid_and_an_invalid_call_only_the_invalid_call_is_retried() -> None:
+def test_only_the_invalid_call_is_retried_after_a_valid_and_an_invalid_call() -> None:
     book = show_valid_and_invalid_call()
     assert book.upstream_request is not None
     results = [message.text for message in book.upstream_request.messages if message.role == "tool"]
@@ -310,14 +310,14 @@ def test_a_retry_with_only_text_keeps_the_valid_call() -> None:
     book.expect(TextDelta("That is all."), ReplyFinished("tool_calls"))
 
 
-def test_if_the_retry_fails_the_valid_call_is_kept() -> None:
+def test_the_valid_call_is_kept_if_the_retry_fails() -> None:
     book = show_valid_and_invalid_call()
     book.shown += book.turn.abandon()
     book.expect(ReplyFinished("tool_calls"))
     book.end()
 
 
-def test_after_the_last_attempt_the_valid_call_is_kept() -> None:
+def test_the_valid_call_is_kept_after_the_last_attempt() -> None:
     book = show_valid_and_invalid_call()
     for last in (False, True):
         call(book, "launch_rocket", "{}")
@@ -361,7 +361,7 @@ def test_call_in_text_precedes_a_later_structured_call() -> None:
     assert calls == ["get_time", "get_weather"]
 
 
-def test_a_call_that_repeats_a_loop_is_not_streamed() -> None:
+def test_a_call_that_continues_a_loop_is_not_streamed() -> None:
     ran = (assistant_message("", (ToolCall("a", "get_time", "{}"),)), tool_result("a", "noon"))
     request = replace(make_request(user_message("Hi"), *ran, *ran, *ran), stream=True)
     book = write_call(Playbook.of(request).ask(), "get_time", "{}")

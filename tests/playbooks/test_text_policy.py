@@ -89,7 +89,7 @@ def test_a_text_answer_is_streamed_and_takes_one_generation(policy: Policy) -> N
     assert attempts(book.turn.facts) == 1
 
 
-def test_under_policy_accept_an_announced_call_without_the_call_is_the_answer() -> None:
+def test_an_announcement_without_its_call_is_the_answer_under_the_policy_accept() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     write(book, ANNOUNCED)
     assert shown_text(book) == ANNOUNCED
@@ -157,7 +157,7 @@ def test_an_empty_respond_message_after_the_nudge_ends_the_turn() -> None:
 
 
 @pytest.mark.parametrize("word", ["DONE", "Done.", "**DONE**"])
-def test_without_the_respond_tool_done_after_the_nudge_ends_the_turn(word: str) -> None:
+def test_the_word_done_after_the_nudge_ends_the_turn_if_respond_is_not_offered(word: str) -> None:
     book = announce_call()
     assert "write DONE" in nudge(book)
     write(book, word)
@@ -257,7 +257,7 @@ def test_a_question_to_the_user_after_a_rejected_call_is_the_answer() -> None:
 
 
 @pytest.mark.parametrize("policy", [ACCEPT, UNCONSTRAINED])
-def test_without_further_retries_prose_after_a_rejected_call_is_returned(policy: Policy) -> None:
+def test_prose_after_a_rejected_call_is_returned_if_no_retries_remain(policy: Policy) -> None:
     book = write(reject_call(*NO_CITY, policy), "Sorry, it is sunny.")
     assert shown_text(book) == "Sorry, it is sunny."
     assert book.shown[-1] == ReplyFinished("stop")
@@ -265,7 +265,7 @@ def test_without_further_retries_prose_after_a_rejected_call_is_returned(policy:
     book.end()
 
 
-def test_with_one_attempt_an_announced_call_without_the_call_is_returned() -> None:
+def test_an_announcement_without_its_call_is_returned_if_only_one_attempt_is_allowed() -> None:
     book = Playbook.of(make_request(), Policy(attempts=1, is_strict=True)).ask()
     write(book, ANNOUNCED)
     assert book.shown[-1] == ReplyFinished("stop")
@@ -299,7 +299,7 @@ def test_announcement_in_a_respond_message_is_retried_like_prose() -> None:
 @pytest.mark.parametrize(
     ("policy", "message"), [(PROMPTED, "It is noon."), (PROMPTED, ""), (RESPOND, ANNOUNCED)]
 )
-def test_respond_message_ends_the_turn_under_respond_or_without_announcement(
+def test_a_respond_message_ends_the_turn_under_the_policy_respond_or_without_an_announcement(
     policy: Policy, message: str
 ) -> None:
     book = Playbook.of(make_request(), policy).ask()
@@ -324,7 +324,7 @@ def test_empty_reply_is_retried(policy: Policy) -> None:
     assert "empty" in nudge(book)
 
 
-def test_under_policy_accept_an_empty_reply_is_the_answer() -> None:
+def test_an_empty_reply_is_the_answer_under_the_policy_accept() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
@@ -389,7 +389,7 @@ def test_answer_with_missing_steps_is_shown_after_the_last_attempt() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.EXHAUSTED
 
 
-def test_after_the_steps_prose_is_an_answer() -> None:
+def test_prose_is_an_answer_after_the_required_steps() -> None:
     request = replace(make_request(user_message("Hi"), *TIME_ROUND), workflow=STEPS)
     book = Playbook.of(request).ask()
     book.receive(TextDelta("Noon.")).expect(TextDelta("Noon."))

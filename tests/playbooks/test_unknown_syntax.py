@@ -65,7 +65,7 @@ def test_answer_to_the_nudge_is_streamed() -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(), WITH_RESPOND])
-def test_if_the_model_confirms_that_it_answered_the_held_back_text_is_sent(policy: Policy) -> None:
+def test_the_held_back_text_is_sent_if_the_model_confirms_that_it_answered(policy: Policy) -> None:
     book = send_retry(policy=policy)
     if policy is not WITH_RESPOND:
         book.receive(TextDelta("DO"), TextDelta("NE"), TextDelta("."), ReplyFinished("stop"))
@@ -75,7 +75,7 @@ def test_if_the_model_confirms_that_it_answered_the_held_back_text_is_sent(polic
     book.end()
 
 
-def test_an_answer_after_the_nudge_that_begins_with_done_is_sent_completely() -> None:
+def test_an_answer_to_the_nudge_is_sent_completely_even_if_it_begins_with_done() -> None:
     book = send_retry()
     book.receive(TextDelta("Done"))
     book.receive(TextDelta(" already.")).expect(TextDelta("Done"), TextDelta(" already."))
@@ -112,7 +112,7 @@ def test_without_retries_a_call_in_an_unknown_syntax_is_returned_as_text(policy:
     assert book.shown[-1] == ReplyFinished("stop")
 
 
-def test_in_observe_mode_an_unknown_syntax_is_returned_and_reported() -> None:
+def test_an_unknown_syntax_is_returned_and_reported_in_observe_mode() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
     book.receive(TextDelta(HARMONY_CALL)).expect(TextDelta(HARMONY_CALL))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))

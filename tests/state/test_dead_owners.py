@@ -34,7 +34,7 @@ def mortal(backend: str, store: str) -> Iterator[tuple[str, subprocess.Popen[byt
             process.kill()
 
 
-async def test_if_the_replica_that_generates_is_killed_another_replica_answers_the_same_key(
+async def test_another_replica_answers_the_same_key_if_the_generating_replica_is_killed(
     store: StoreServer,
 ) -> None:
     backend = ScriptedBackend(Script((sse.START, Ending.NEVER)), sse.says(SAID))

@@ -131,7 +131,7 @@ async def test_a_full_store_is_read_but_not_written(
         assert await replica_a.metric(UP) == 1
 
 
-async def test_a_claim_that_the_store_has_lost_is_claimed_again_at_its_renewal(
+async def test_a_claim_lost_by_the_store_is_made_again_at_its_renewal(
     store: StoreServer,
 ) -> None:
     async with open_valkey(store.url, TIMEOUT_SECONDS, RecordingObserver()) as opened:

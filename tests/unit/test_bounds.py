@@ -288,7 +288,7 @@ def test_every_bound_is_reached_by_a_test() -> None:
 
 
 @pytest.mark.parametrize("name", APPROXIMATE)
-def test_input_at_half_of_an_approximate_bound_is_accepted_and_at_twice_is_refused(
+def test_input_at_half_of_an_approximate_bound_is_accepted_and_at_twice_the_bound_is_refused(
     name: str,
 ) -> None:
     most: int = getattr(bounds, name)

@@ -74,7 +74,7 @@ def test_tie_to_parent_wraps_a_command_except_on_windows(monkeypatch: pytest.Mon
     assert systems.tie_to_parent(("run",), "/wrapper.py") == ("run",)
 
 
-async def test_on_windows_pressed_keys_are_polled(
+async def test_pressed_keys_are_polled_on_windows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     typed = ["q", "x"]

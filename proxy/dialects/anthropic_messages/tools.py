@@ -23,7 +23,7 @@ from proxy.dialects.wire_schema import NO_PARAMETERS, check_name, check_new, che
 from proxy.errors import InvalidRequest
 from proxy.facts import Omitted
 
-# the path of a tool while it is cached; `_describe` replaces it with the path in the request
+# A placeholder for the path of a cached tool; `_describe` replaces it with the path in the request.
 _CACHED_PATH = "tool"
 _USES = {"auto": ToolUse.AUTO, "none": ToolUse.NONE, "any": ToolUse.REQUIRED}
 
@@ -37,8 +37,9 @@ _SEARCH, _UNKNOWN = "tool_search", "unknown_tool"
 class ToolSet:
     """The tools that a request describes, and the subset that is offered.
 
-    Tools that Anthropic's servers would run are dropped, because Claude Code adds them to its
-    requests. Raises `InvalidRequest` if no other tool remains.
+    Claude Code adds tools to its requests that Anthropic's servers would run. They are dropped
+    instead of refused, so that these requests succeed. Raises `InvalidRequest` if no other tool
+    remains.
     """
 
     def __init__(self, described: Sequence[Node] = ()) -> None:

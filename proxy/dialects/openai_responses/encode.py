@@ -28,7 +28,7 @@ from proxy.dialects.openai_responses.response import (
     usage_of,
 )
 
-# Called with a complete answer, to store it: with its items, and with the whole response object.
+# Stores a complete answer. Its arguments are the answer's items and the whole response object.
 Keep: TypeAlias = Callable[[Sequence[bytes], bytes], None]
 
 _PROGRESS = "response.in_progress"

@@ -26,7 +26,8 @@ _MOST_MATCHES = 200  # in one text
 _WINDOW = 1_000  # characters on each side of a name
 _MOST_TEXT = 500_000  # characters of a text that are searched
 _NEAR = 100  # characters; "never" within this distance of a name forbids the call
-# In text of Kimi K3 without control tokens, a value and the next word form one word.
+# Without its control tokens, text of Kimi K3 joins a value to the next keyword:
+# `13argumentargument key="unit"`.
 _GLUED_VALUE_END = re.compile(r'argument(?=argument key="|call(?:call tool="|tools))')
 
 

@@ -142,7 +142,9 @@ class Workload:
         graph.number_of(start)
         part = replace(self, start=start)
         if part.pattern_cost().size > _LARGEST_PART:
-            raise ValueError("the patterns of this part are too large to compile separately")
+            raise ValueError(
+                "the patterns of this sub-schema are too large to compile it separately"
+            )
         return part
 
     def pattern_cost(self) -> PatternCost:

@@ -43,7 +43,7 @@ def test_the_promised_improvement_over_direct_is_met_or_missed(
     assert promises_by_endpoint({"main": runs})["p-small"].outcome is outcome
 
 
-def test_for_a_model_with_native_calls_temper_is_compared_with_the_arm_direct_urged() -> None:
+def test_temper_is_compared_with_the_arm_direct_urged_for_a_model_with_native_calls() -> None:
     runs = [structs.replace(run, bed="n-8b") for run in DIRECT]
     runs += arm("direct-urged", HALF, "n-8b") + arm("temper", ALL, "n-8b")
     runs += arm("ceiling", ALL, "n-8b")

@@ -72,7 +72,7 @@ def test_the_delay_of_a_delta_lasts_until_its_last_character_arrives() -> None:
     assert list(delays(response, received, deltas)) == [2.5, 2.0, 1.0]
 
 
-def test_the_delay_of_a_delta_held_back_begins_when_it_may_be_sent() -> None:
+def test_the_delay_of_a_held_back_delta_begins_when_it_may_be_sent() -> None:
     deltas = (Delta("text", "Yes"), Delta("text", ","))
     response = ClientResponse(sent_at=100.0, arrived={"text": [(4, 3.0)]})
     request = ReceivedRequest("1", b"", [101.0, 102.0, 102.5])

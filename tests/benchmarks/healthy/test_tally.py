@@ -85,7 +85,7 @@ def test_arguments_held_back_until_a_later_token_are_not_counted_as_delayed() ->
     assert round(figures["late_p50"]) == -60
 
 
-def test_of_a_response_that_is_not_streamed_only_the_end_is_timed() -> None:
+def test_only_the_end_of_an_unstreamed_response_is_timed() -> None:
     figures = measure_times(
         batch(received_text(TEXT, 1.25), choice=ReplyChoice("prose", 1, is_streamed=False))
     )

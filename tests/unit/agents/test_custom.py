@@ -38,7 +38,7 @@ async def test_an_agent_sends_its_requests_to_a_custom_client() -> None:
         assert (await Agent(model).run("Hi")).output == "Hi."
 
 
-async def test_an_exception_or_an_error_of_a_custom_client_is_backend_failed() -> None:
+async def test_an_exception_or_an_error_of_a_custom_client_raises_backend_failed() -> None:
     async def broken_client(body: JsonObject) -> JsonObject:
         raise ConnectionError("gone")
 

@@ -189,7 +189,7 @@ def test_response_format_and_parameters_are_fields_of_the_request() -> None:
     assert turn.answer.text == '{"n":1}'
 
 
-def test_with_a_named_tool_choice_a_reply_without_a_call_is_retried() -> None:
+def test_a_reply_without_a_call_is_retried_if_the_tool_choice_names_a_tool() -> None:
     choice: JsonObject = {"type": "function", "function": {"name": "get_weather"}}
     turn = Guardrails(tools=[get_weather]).turn(ASKED, tool_choice=choice)
 
@@ -230,7 +230,7 @@ def test_a_terminal_tool_before_a_required_step_is_retried() -> None:
     assert turn.answer.calls[0].name == "get_weather"
 
 
-def test_a_model_without_a_template_for_tools_has_them_described_in_the_prompt() -> None:
+def test_tools_are_described_in_the_prompt_of_a_model_without_a_template_for_tools() -> None:
     guard = Guardrails(tools=[get_weather], model="gemma-3-12b-it")
     request = request_of(guard.turn(ASKED))
 
@@ -295,7 +295,7 @@ def test_usage_in_a_chunk_after_the_finish_reason_sets_the_next_max_tokens() -> 
     assert turn.answer.calls[0].arguments == PARIS
 
 
-def test_receive_and_answer_before_the_first_request_raise_runtime_error() -> None:
+def test_calling_receive_or_answer_before_the_first_request_raises_runtime_error() -> None:
     turn = Guardrails().turn(ASKED)
     with pytest.raises(RuntimeError, match="next_request"):
         turn.receive(completion("Hello."))
@@ -326,7 +326,7 @@ def test_a_failed_retry_falls_back_to_the_earlier_attempt() -> None:
     assert turn.next_request() is None
 
 
-def test_next_request_raises_an_error_if_a_stream_ended_early() -> None:
+def test_calling_next_request_raises_an_error_if_a_stream_ended_early() -> None:
     turn = begin_turn(Guardrails())
     turn.receive(chunk("It is"))
 

@@ -98,7 +98,7 @@ def test_a_request_field_of_the_wrong_type_is_refused() -> None:
         Model("http://127.0.0.1:9").request({**HI, "temperature": "hot"})  # type: ignore[dict-item]
 
 
-def test_without_tracing_headers_are_sent_unchanged() -> None:
+def test_headers_are_sent_unchanged_if_tracing_is_off() -> None:
     with NoTracing().run("agent", "tiny") as spans:
         with spans.attempt({"a": "b"}, 1, None) as headers:
             assert headers == {"a": "b"}
@@ -107,7 +107,7 @@ def test_without_tracing_headers_are_sent_unchanged() -> None:
         spans.finish("answered", 1, (1, 1))
 
 
-def test_without_a_collector_runs_are_traced_if_the_program_uses_opentelemetry(
+def test_runs_are_traced_without_a_collector_if_the_program_uses_opentelemetry(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with ExitStack() as opened:

@@ -57,7 +57,7 @@ def test_two_tools_with_the_same_name_are_refused() -> None:
 
 
 @pytest.mark.parametrize("reason", [KeyError("a hook's own"), SystemExit(3)])
-def test_an_exception_of_an_approval_is_raised_unchanged_during_other_calls(
+def test_an_exception_raised_by_an_approval_hook_reaches_the_caller_while_other_calls_run(
     reason: BaseException,
 ) -> None:
     def ending() -> None:
@@ -161,7 +161,7 @@ def test_the_output_type_becomes_the_schema_of_the_answer() -> None:
     assert request.answer_schema == {"items": {"type": "integer"}, "type": "array"}
 
 
-def test_an_invalid_request_parameter_is_refused_by_its_name() -> None:
+def test_the_error_for_an_invalid_request_parameter_names_it() -> None:
     with pytest.raises(InvalidRequest, match="max_tokens"):
         create_task(parameters={"max_tokens": "many"}).request()
 
@@ -219,7 +219,7 @@ async def test_no_slot_is_occupied_while_a_tool_runs() -> None:
         assert (served, queue.served) == ([0], 0)
 
 
-async def test_with_one_slot_concurrent_runs_send_one_request_at_a_time() -> None:
+async def test_concurrent_runs_send_one_request_at_a_time_if_there_is_one_slot() -> None:
     one_slot: dict[str, object] = {"kind": "llama-server", "parallel_requests": 1}
     scripts = [WEATHER_CALLED] * 3 + [says("Fine.")] * 3
     async with scripted(*scripts, backend=one_slot) as (model, backend):

@@ -47,14 +47,14 @@ def test_workflow_settings_are_converted_for_each_model() -> None:
     assert made.workflows == {"agent": Workflow(("a",), (Prerequisite("b", "a"),))}
 
 
-def test_on_loopback_the_host_must_be_local_or_in_allowed_hosts() -> None:
+def test_the_host_must_be_local_or_in_allowed_hosts_on_a_loopback_address() -> None:
     hosts = server_options_of(Settings()).access.hosts
     assert hosts == frozenset({"localhost", "127.0.0.1", "::1"})
     access = server_options_of(settings_of(server={"allowed_hosts": ["Box.local"]})).access.hosts
     assert access == frozenset({"localhost", "127.0.0.1", "::1", "box.local"})
 
 
-def test_on_other_addresses_any_host_is_allowed_unless_allowed_hosts_is_set() -> None:
+def test_any_host_is_allowed_on_other_addresses_unless_allowed_hosts_is_set() -> None:
     beyond: dict[str, object] = {"host": "0.0.0.0", "api_key": "k"}
     assert server_options_of(settings_of(server=beyond)).access.hosts is None
     hosts = server_options_of(settings_of(server={**beyond, "allowed_hosts": ["box"]})).access.hosts

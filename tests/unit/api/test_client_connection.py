@@ -70,7 +70,7 @@ def test_a_cancellation_after_a_complete_response_sends_nothing_more() -> None:
     assert len(client.got) == 2
 
 
-async def test_receive_after_an_operator_cancellation_returns_a_disconnect() -> None:
+async def test_receive_returns_a_disconnect_after_an_operator_cancellation() -> None:
     connection = HandMadeClient().connection
     connection.cancel()
     message = await connection.receive()
@@ -86,7 +86,7 @@ async def test_an_operator_cancellation_wakes_a_waiting_receive_with_a_disconnec
     assert message == {"type": "http.disconnect"}
 
 
-async def test_if_the_task_that_waits_in_receive_is_canceled_it_ends_as_canceled() -> None:
+async def test_a_task_that_is_canceled_while_it_waits_in_receive_ends_as_canceled() -> None:
     connection = HandMadeClient().connection
     await connection.receive()
     listening = asyncio.create_task(connection.receive())
@@ -104,7 +104,7 @@ def while_connected(client: HandMadeClient, work: Awaitable[None]) -> bool:
     return asyncio.run(connected())
 
 
-def test_while_connected_runs_work_to_its_end_if_the_client_stays_connected() -> None:
+def test_work_in_while_connected_runs_to_its_end_if_the_client_stays_connected() -> None:
     done: list[bool] = []
 
     async def work() -> None:

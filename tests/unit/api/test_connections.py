@@ -134,7 +134,7 @@ async def test_a_request_for_a_websocket_upgrade_is_answered_without_the_upgrade
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
 
 
-async def test_is_writable_is_false_after_a_finished_response() -> None:
+async def test_a_connection_is_not_writable_after_a_finished_response() -> None:
     wires: list[Wire] = []
 
     async def answers(scope: Scope, receive: Receive, send: Send) -> None:

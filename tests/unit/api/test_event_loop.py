@@ -18,7 +18,7 @@ def test_uvloop_is_used_if_it_is_installed() -> None:
     loop.close()
 
 
-def test_without_uvloop_asyncio_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_asyncio_is_used_if_uvloop_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         assert isinstance(runner.get_loop(), asyncio.SelectorEventLoop)

@@ -119,7 +119,7 @@ def test_uvicorn_refuses_to_start_with_an_invalid_setting_and_names_it() -> None
     assert "Traceback" not in ended.stderr
 
 
-async def test_without_lifespan_events_requests_get_503() -> None:
+async def test_requests_get_503_if_there_are_no_lifespan_events() -> None:
     hosted = Hosted(reading())
     async with client_of(hosted) as client:
         answer = await client.get("/healthz")
@@ -146,7 +146,7 @@ async def test_a_companion_context_is_open_while_the_application_runs() -> None:
     assert lived == ["200", "over"]
 
 
-async def test_close_before_open_and_a_second_open_have_no_effect() -> None:
+async def test_calling_close_before_open_or_open_a_second_time_has_no_effect() -> None:
     hosted = Hosted(reading())
     await hosted.close()
     await hosted.open()
@@ -154,7 +154,7 @@ async def test_close_before_open_and_a_second_open_have_no_effect() -> None:
         pass
 
 
-async def test_without_a_key_requests_of_other_machines_are_refused() -> None:
+async def test_requests_of_other_machines_are_refused_if_no_key_is_configured() -> None:
     hosted = Hosted(reading())
     async with open_hosted(hosted):
         for client_address, status in (("192.0.2.7", 403), ("::1", 200), ("testclient", 200)):
@@ -162,7 +162,7 @@ async def test_without_a_key_requests_of_other_machines_are_refused() -> None:
                 assert (await client.get("/healthz")).status_code == status
 
 
-async def test_with_a_key_any_host_name_is_allowed() -> None:
+async def test_any_host_name_is_allowed_if_a_key_is_configured() -> None:
     hosted = Hosted(reading(server={"api_key": "secret"}))
     async with open_hosted(hosted), client_of(hosted, "192.0.2.7") as client:
         headers = {"host": "temper.example", "authorization": "Bearer secret"}
@@ -170,7 +170,7 @@ async def test_with_a_key_any_host_name_is_allowed() -> None:
         assert (await client.get("/metrics")).status_code == 401
 
 
-async def test_with_a_key_and_listed_host_names_other_names_are_refused() -> None:
+async def test_unlisted_host_names_are_refused_if_a_key_and_host_names_are_configured() -> None:
     server: dict[str, object] = {"api_key": "secret", "allowed_hosts": ["temper.example"]}
     hosted = Hosted(reading(server=server))
     async with open_hosted(hosted), client_of(hosted) as client:
@@ -179,7 +179,7 @@ async def test_with_a_key_and_listed_host_names_other_names_are_refused() -> Non
             assert (await client.get("/metrics", headers=headers)).status_code == status
 
 
-async def test_settings_without_effect_under_another_server_are_logged_in_one_line(
+async def test_settings_that_have_no_effect_under_another_server_are_logged_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     server = {"host": "0.0.0.0", "port": 80, "workers": 4, "stall_seconds": 5, "api_key": "secret"}
@@ -191,7 +191,7 @@ async def test_settings_without_effect_under_another_server_are_logged_in_one_li
     assert "server.host, server.port, server.workers, server.stall_seconds: no effect" in lines[0]
 
 
-async def test_unset_settings_are_not_logged_as_without_effect(
+async def test_unset_settings_are_not_logged_as_settings_without_effect(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with open_hosted(Hosted(reading())):
@@ -232,7 +232,7 @@ async def test_a_model_that_cannot_be_loaded_is_reported_to_waiting_and_later_cl
         assert "incomplete model file: download it again" in answer.json()["error"]["message"]
 
 
-async def test_after_a_reload_the_new_body_limit_applies() -> None:
+async def test_the_new_body_limit_applies_after_a_reload() -> None:
     settings = settings_of(backend=NOWHERE)
     strict = settings_of(
         backend=NOWHERE, metrics={"enabled": False}, server={"max_body_bytes": 1024}

@@ -27,7 +27,7 @@ def test_each_line_of_the_keys_file_is_an_owner_and_a_key(tmp_path: Path) -> Non
         ("# nobody\n", "contains no key"),
     ],
 )
-def test_the_error_for_an_invalid_line_has_its_number_and_not_its_text(
+def test_the_error_for_an_invalid_line_has_the_number_but_not_the_text_of_the_line(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     with pytest.raises(InvalidConfiguration, match=problem) as raised:

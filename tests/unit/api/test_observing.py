@@ -49,7 +49,7 @@ def test_spans_are_exported_when_a_collector_is_configured() -> None:
         assert observers.traces
 
 
-def test_if_tracing_is_configured_without_its_extra_the_error_names_the_extra(
+def test_the_error_for_tracing_without_its_extra_names_the_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "proxy.observability.tracing", None)

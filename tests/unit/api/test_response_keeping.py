@@ -42,7 +42,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
         ({"responses": {"store_responses": 5, "store_seconds": 1}}, True),
     ],
 )
-def test_without_a_file_responses_are_stored_in_memory_only_by_a_single_process(
+def test_only_a_single_process_stores_responses_in_memory_if_no_file_is_configured(
     sections: dict[str, dict[str, object]], keeps: bool
 ) -> None:
     examine_keeping(settings_of(**sections))
@@ -51,7 +51,7 @@ def test_without_a_file_responses_are_stored_in_memory_only_by_a_single_process(
         assert not isinstance(store, ResponsesFile)
 
 
-def test_with_a_file_several_workers_store_responses_up_to_the_configured_limit(
+def test_several_workers_store_responses_in_a_file_up_to_the_configured_limit(
     tmp_path: Path,
 ) -> None:
     section = {"path": str(tmp_path / "kept.sqlite"), "store_responses": 1}
@@ -140,7 +140,7 @@ STREAM = b"text/event-stream; charset=utf-8"
     ],
     ids=["shared", "lost", "no store", "store true", "store false", "not JSON", "an error"],
 )
-async def test_a_response_that_could_not_be_stored_for_other_replicas_has_the_header_alone(
+async def test_a_response_that_could_not_be_stored_for_other_replicas_has_the_state_header(
     kind: bytes, is_shared: bool, loses_store: bool, body: bytes, status: int, is_marked: bool
 ) -> None:
     answer = (start(status, kind), {**END, "more_body": True}, END)
@@ -149,7 +149,7 @@ async def test_a_response_that_could_not_be_stored_for_other_replicas_has_the_he
     assert (ALONE in messages[0]["headers"]) is is_marked
 
 
-async def test_the_head_of_a_stream_is_sent_immediately_and_of_json_with_the_body() -> None:
+async def test_the_head_of_a_stream_is_sent_immediately_and_that_of_json_with_the_body() -> None:
     assert len(await events_of(start(kind=STREAM), is_shared=True)) == 1
     assert await events_of(start(), is_shared=True) == []
 
@@ -190,7 +190,7 @@ async def test_state_url_without_the_client_library_is_an_error(
 
 
 @with_client
-async def test_with_state_url_idempotent_answers_and_stored_responses_are_shared() -> None:
+async def test_idempotent_answers_and_stored_responses_are_shared_if_state_url_is_set() -> None:
     examine_state(shared_settings_of())
     async with open_dialects(shared_settings_of(server={"workers": 2}), Observers()) as dialects:
         assert isinstance(dialects.store, SharedResponses)
@@ -204,7 +204,7 @@ async def test_with_state_url_idempotent_answers_and_stored_responses_are_shared
 @pytest.mark.parametrize(
     ("responses", "kind"), [({"store": "off"}, type(None)), ({"path": "FILE"}, ResponsesFile)]
 )
-async def test_responses_in_a_file_or_disabled_are_not_shared_but_idempotent_answers_are(
+async def test_only_idempotent_answers_are_shared_if_responses_are_in_a_file_or_disabled(
     responses: dict[str, object], kind: type, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     file = tmp_path_factory.mktemp("kept") / "kept.sqlite"

@@ -227,7 +227,7 @@ def test_a_signal_during_startup_raises_keyboard_interrupt() -> None:
         asyncio.run(serve())
 
 
-async def test_run_calls_on_ready_with_the_address() -> None:
+async def test_the_hook_on_ready_is_called_with_the_address() -> None:
     announced: list[str] = []
     configured = settings_of(server={"port": 0}, backend={"url": "http://127.0.0.1:1"})
 

@@ -86,7 +86,7 @@ async def test_an_error_or_an_incomplete_or_too_large_answer_releases_the_key(
     assert store.kept == {}
 
 
-async def test_if_the_client_disconnects_the_key_is_released() -> None:
+async def test_the_key_is_released_if_the_client_disconnects() -> None:
     store, asking = SharedStore(), client()
     asking.leaves.set()
     await Replica(GatedEndpoint(), store).ask(asking)
@@ -102,7 +102,7 @@ async def test_a_different_request_with_the_same_key_gets_422() -> None:
     assert b"idempotency_key_reused" in refused.answer
 
 
-async def test_if_the_store_is_down_the_answer_has_the_header_alone() -> None:
+async def test_an_answer_has_the_state_header_if_the_store_is_down() -> None:
     endpoint = open_endpoint()
     replica = Replica(endpoint, SharedStore(is_down=True))
     response = await replica.ask(client())
@@ -111,7 +111,7 @@ async def test_if_the_store_is_down_the_answer_has_the_header_alone() -> None:
     assert replica.store.operations == ["claim"]
 
 
-async def test_an_answer_that_already_has_the_header_alone_gets_it_only_once() -> None:
+async def test_the_state_header_is_not_added_to_an_answer_that_already_has_it() -> None:
     async def alone(scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
         headers = [(b"content-type", JSON), (b"x-temper-state", b"alone")]

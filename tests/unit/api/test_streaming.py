@@ -168,7 +168,7 @@ def test_a_stream_over_its_deadline_ends_with_a_backend_timeout() -> None:
     assert client.answer == b"a!backend_timeout"
 
 
-def test_a_stream_over_its_deadline_ends_with_the_events_that_its_answer_supplies() -> None:
+def test_the_answer_supplies_the_last_events_of_a_stream_over_its_deadline() -> None:
     client = HandMadeClient()
     failures: list[TemperError] = []
 
@@ -281,7 +281,7 @@ def test_a_stream_canceled_by_an_operator_ends_with_request_cancelled() -> None:
     assert client.answer == b"a!request_cancelled"
 
 
-def test_if_the_client_disconnects_the_upstream_stream_is_closed() -> None:
+def test_the_upstream_stream_is_closed_if_the_client_disconnects() -> None:
     client = HandMadeClient()
     closed: list[bool] = []
 

@@ -175,7 +175,7 @@ def test_reloads_replace_one_worker_after_the_other(caplog: pytest.LogCaptureFix
 
 @pytest.mark.deep
 @RELOADED
-def test_if_a_new_worker_does_not_start_the_old_workers_continue(
+def test_the_old_workers_continue_if_a_new_worker_does_not_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # the parent finds most errors, but not those that only occur in the new process
@@ -203,7 +203,7 @@ def test_if_a_new_worker_does_not_start_the_old_workers_continue(
 
 @pytest.mark.deep
 @RELOADED
-def test_dead_workers_that_do_not_start_after_a_reload_start_with_the_old_configuration(
+def test_the_old_configuration_is_used_if_dead_workers_cannot_start_with_the_new_configuration(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Seed 784 of the simulation: the server ended, because no worker could be started."""

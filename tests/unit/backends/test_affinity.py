@@ -48,7 +48,7 @@ def test_cache_control_does_not_change_the_conversation_key() -> None:
         key({"role": "system", "content": "Be kind.How is"}, {**ASKED, "content": " the weather?"}),
     ],
 )
-def test_another_system_or_user_message_or_tool_list_gives_another_conversation_key(
+def test_another_system_message_user_message_or_tool_list_gives_another_conversation_key(
     other: str,
 ) -> None:
     assert other != FIRST
@@ -118,7 +118,7 @@ def test_rank_does_not_depend_on_the_order_of_members_in_the_settings() -> None:
     assert rank(FIRST, MEMBERS) == rank(FIRST, MEMBERS[::-1])
 
 
-def test_without_one_member_the_order_of_the_others_does_not_change() -> None:
+def test_removing_a_member_does_not_change_the_order_of_the_others() -> None:
     for number in range(50):
         order = rank(f"{number:016x}", MEMBERS)
         left = [name for name in MEMBERS if name != order[1]]

@@ -143,7 +143,7 @@ def test_a_chat_is_sent_as_a_messages_request_and_its_stream_is_decoded() -> Non
     }
 
 
-def test_the_operator_key_is_sent_and_no_client_key() -> None:
+def test_the_operator_key_is_sent_but_not_the_key_of_the_client() -> None:
     server = Server()
     server.events()
     for call in (server.chat.calls.last, server.listed.calls.last):
@@ -171,7 +171,7 @@ def test_without_an_operator_key_no_key_is_sent() -> None:
     assert sent.isdisjoint({"authorization", "x-api-key"})
 
 
-def test_chats_fetch_the_list_of_models_once_and_describe_fetches_it_again() -> None:
+def test_the_list_of_models_is_fetched_once_for_chats_but_again_by_each_call_of_describe() -> None:
     server = Server()
     server.events()
     server.events()
@@ -222,7 +222,7 @@ def test_a_truncated_or_invalid_stream_is_an_error_of_the_backend(
     assert isinstance(failure_of(httpx.Response(200, content=content)), kind)
 
 
-def test_count_returns_input_tokens_and_count_texts_returns_none() -> None:
+def test_the_method_count_returns_input_tokens_but_count_texts_returns_none() -> None:
     server = Server()
     assert asyncio.run(server.backend.count(upstream_request(), {})) == 12
     assert asyncio.run(server.backend.count_texts(["Hi"], {})) is None

@@ -50,7 +50,7 @@ def test_an_unknown_engine_is_constrained_only_by_tool_choice(
     assert directives(chat_request) == fields
 
 
-def test_with_tools_in_the_prompt_a_schema_replaces_the_tool_choice() -> None:
+def test_a_schema_replaces_the_tool_choice_if_tools_are_in_the_prompt() -> None:
     assert directives(upstream_request(has_tools=False, schema=SCHEMA)) == {
         "response_format": {
             "type": "json_schema",
@@ -60,7 +60,7 @@ def test_with_tools_in_the_prompt_a_schema_replaces_the_tool_choice() -> None:
 
 
 @pytest.mark.parametrize("tool_choice", [ToolUse.AUTO, ToolUse.NONE])
-def test_calls_singly_sends_parallel_tool_calls_false_unless_the_client_sets_it(
+def test_parallel_tool_calls_is_false_if_calls_singly_is_set_unless_the_client_sends_it(
     tool_choice: ToolUse,
 ) -> None:
     single = replace(upstream_request(tool_choice=tool_choice), calls_singly=True)
@@ -306,7 +306,7 @@ def test_an_unknown_reasoning_effort_is_sent_unchanged() -> None:
     assert not [*suspected_features(refusal("no reasoning effort, please", 500), request)]
 
 
-def test_for_an_engine_without_tools_calls_and_results_become_alternating_messages() -> None:
+def test_calls_and_results_become_alternating_messages_for_an_engine_without_tools() -> None:
     request = upstream_request()
     call = ToolCall("a", "get_weather", "{}")
     source: JsonObject = {"role": "assistant", "content": None, "tool_calls": []}

@@ -549,7 +549,7 @@ async def connects_when_canceled() -> str:
     return "never"
 
 
-async def test_if_two_connection_attempts_succeed_one_connection_is_dropped() -> None:
+async def test_one_connection_is_dropped_if_two_connection_attempts_succeed() -> None:
     both = asyncio.Event()
 
     async def together() -> str:

@@ -205,7 +205,7 @@ async def never_respond(_: httpx.Request) -> httpx.Response:
     raise AssertionError
 
 
-def test_after_a_timeout_no_counts_are_requested_for_some_time() -> None:
+def test_no_counts_are_requested_for_some_time_after_a_timeout() -> None:
     engine = Engine(never_respond)
     counting = engine.counter(CountTimeouts(answer=0.001))
 
@@ -214,7 +214,7 @@ def test_after_a_timeout_no_counts_are_requested_for_some_time() -> None:
     assert engine.requests == 1
 
 
-def test_some_time_after_a_timeout_counts_are_requested_again() -> None:
+def test_counts_are_requested_again_some_time_after_a_timeout() -> None:
     engine = Engine(never_respond)
 
     assert prompts(engine.counter(CountTimeouts(answer=0.001, silent=0)), times=2) == [None] * 2
@@ -230,7 +230,7 @@ def test_many_texts_are_counted_in_one_request() -> None:
     assert route.call_count == 1
 
 
-def test_without_texts_no_request_is_sent() -> None:
+def test_no_request_is_sent_if_there_are_no_texts_to_count() -> None:
     assert texts(counter(respx.MockRouter())) == ()
 
 

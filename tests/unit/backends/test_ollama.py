@@ -194,7 +194,7 @@ def test_a_request_without_a_model_name_is_refused() -> None:
     assert raised.value.param == "model"
 
 
-def test_after_a_refusal_of_tools_later_requests_contain_no_tools() -> None:
+def test_requests_after_a_refusal_of_tools_contain_no_tools() -> None:
     answer = httpx.Response(200, content=SAID)
     server = Server(NO_TOOLS, answer, answer)
     server.shown = {}
@@ -285,7 +285,7 @@ async def _refuse(caller: Caller) -> None:
     await caller.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
 
 
-def test_count_and_count_texts_return_none() -> None:
+def test_the_methods_count_and_count_texts_return_none() -> None:
     backend = Server().backend
     assert asyncio.run(backend.count(upstream_request(), {})) is None
     assert asyncio.run(backend.count_texts(["Hi"], {})) is None

@@ -548,7 +548,7 @@ def test_an_event_longer_than_the_limit_is_refused() -> None:
         read(pieces)
 
 
-def test_read_for_sink_reads_only_complete_events_like_the_earlier_events() -> None:
+def test_read_for_sink_reads_only_complete_events_that_resemble_the_earlier_events() -> None:
     decoder, parts = ChatReplyDecoder(), list[ReplyPart]()
     row = stream(chunk({"content": "a"}), chunk({"content": "b"}), done=False)
     assert decoder.read_for_sink(row) is None

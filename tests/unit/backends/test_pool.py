@@ -73,7 +73,7 @@ async def replied(backend: ChatBackend, request: UpstreamRequest | None = None) 
         return [event async for batch in reply for event in batch]
 
 
-async def test_without_the_prefix_header_equal_requests_are_sent_to_the_same_member() -> None:
+async def test_equal_requests_without_the_prefix_header_are_sent_to_the_same_member() -> None:
     servers = FakeServers([HI] * 4, [HI] * 4)
     for _ in range(4):
         async with aclosing(servers.pool.stream(upstream_request(), {})) as reply:
@@ -82,7 +82,7 @@ async def test_without_the_prefix_header_equal_requests_are_sent_to_the_same_mem
 
 
 @pytest.mark.parametrize("error", [DOWN, LOADING])
-async def test_a_request_with_may_fail_is_sent_once_and_opens_no_breaker(
+async def test_a_request_that_may_fail_is_sent_once_and_opens_no_breaker(
     error: TemperError,
 ) -> None:
     servers = FakeServers([HI, [error], [error]], [HI], load_wait=5.0)

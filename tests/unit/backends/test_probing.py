@@ -32,7 +32,7 @@ def test_an_empty_or_invalid_response_does_not_pass_a_probe(name: str, body: byt
     assert not PROBES[name].shows(documents_in(body))
 
 
-def test_a_response_that_obeys_the_prompt_instead_of_the_constraint_fails_each_probe() -> None:
+def test_each_probe_fails_if_the_response_obeys_the_prompt_instead_of_the_constraint() -> None:
     """The answer satisfies the prompt of each probe, and so violates its constraint."""
     function: JsonObject = {"name": "pick", "arguments": '{"code": "hello"}'}
     message: JsonObject = {"content": "Hello!", "tool_calls": [{"function": function}]}

@@ -54,7 +54,7 @@ def test_a_message_about_another_problem_is_not_an_overflow(message: str) -> Non
     assert overflow_in(message) is None
 
 
-def test_overflow_in_searches_only_the_beginning_of_a_long_message() -> None:
+def test_only_the_beginning_of_a_long_message_is_searched_for_an_overflow() -> None:
     quoted = "maximum context length is 5 tokens"
     assert overflow_in("x" * 3000 + quoted) is None
 
@@ -112,7 +112,7 @@ def test_a_token_rate_limit_is_not_an_overflow() -> None:
 
 
 @pytest.mark.parametrize("error", [{}, {"message": None, "type": 5, "code": [1]}])
-def test_an_error_without_a_message_has_the_message_no_explanation(error: JsonObject) -> None:
+def test_an_error_without_a_message_gets_the_text_no_explanation(error: JsonObject) -> None:
     meaning = as_error("http://host", Refusal(502, error))
 
     assert isinstance(meaning, BackendRefused)

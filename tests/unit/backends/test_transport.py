@@ -69,7 +69,7 @@ def instance(kind: type[Exception]) -> Exception:
 
 
 @pytest.mark.parametrize("error", [NotReached("refused"), BrokenOff(is_unread=True), PeerLost()])
-def test_is_unreached_is_set_only_if_the_backend_has_not_read_the_request(
+def test_an_error_is_marked_unreached_only_if_the_backend_has_not_read_the_request(
     error: Exception,
 ) -> None:
     failed = failure(error)
@@ -370,7 +370,7 @@ async def test_the_connection_of_a_fully_read_response_is_reused() -> None:
     assert count == 1
 
 
-async def test_linger_does_not_wait_for_the_end_of_an_endless_body() -> None:
+async def test_the_method_linger_does_not_wait_for_the_end_of_an_endless_body() -> None:
     async with raw_backend(send_chunk) as backend:
         body = await talk(backend.url, Timeouts(), linger)
     assert body == b": hello\n\n"
@@ -390,7 +390,7 @@ async def test_linger_does_not_wait_for_the_end_of_an_endless_body() -> None:
         ("http://[::1]:9931/v1", "http://[::1]:9931"),
     ],
 )
-def test_root_of_normalizes_a_backend_url(address: str, root: str) -> None:
+def test_a_backend_url_is_normalized_to_its_root(address: str, root: str) -> None:
     assert root_of(address) == root
 
 

@@ -148,7 +148,7 @@ def test_temper_models_shows_how_many_tokens_fit_into_memory() -> None:
     assert model_facts[0]["memory"]["trained_context"] == 8192
 
 
-def test_temper_models_known_lists_profiles() -> None:
+def test_temper_models_with_the_flag_known_lists_profiles() -> None:
     lines = temper("models", "--known").stdout.splitlines()
     assert {"qwen3-coder", "gpt-oss", "gemma3"} <= set(lines)
 
@@ -205,7 +205,7 @@ def test_signal_handlers_are_restored_after_a_command() -> None:
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_temper_models_tried_lists_the_models_that_were_tested(
+def test_temper_models_with_the_flag_tried_lists_the_tested_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

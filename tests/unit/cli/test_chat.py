@@ -46,7 +46,7 @@ def write(folder: Path, text: str, name: str = "tools.py") -> Path:
 @pytest.mark.parametrize(
     ("text", "names"), [(PLAIN, ["get_weather"]), (MARKED, ["delete", "helper"])]
 )
-def test_functions_with_the_tool_decorator_are_tools_or_else_all_public_functions(
+def test_all_public_functions_are_tools_unless_some_have_the_tool_decorator(
     tmp_path: Path, text: str, names: list[str]
 ) -> None:
     assert [tool.name for tool in read_tools([write(tmp_path, text)])] == names
@@ -88,7 +88,9 @@ def test_control_characters_in_the_text_of_a_model_are_escaped(
     assert capsys.readouterr().out == "a\\x1b[2J\\r\tb\\u202ec\n"
 
 
-def test_reasoning_is_printed_only_with_shows_reasoning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_reasoning_is_printed_only_if_shows_reasoning_is_set(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for tells, printed in ((False, ""), (True, "hm")):
         ChatWriter(shows_reasoning=tells).show(Thought("hm"))
         assert capsys.readouterr().out == printed

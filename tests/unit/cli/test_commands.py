@@ -52,7 +52,7 @@ def test_temper_tools_exits_with_1_if_a_tool_server_cannot_be_started() -> None:
     assert (result.exit_code, "cannot run /no/such/program" in result.stdout) == (1, True)
 
 
-def test_temper_tools_json_without_tool_servers_is_an_empty_list() -> None:
+def test_the_json_output_of_temper_tools_is_an_empty_list_without_tool_servers() -> None:
     assert document(temper("tools", "--json")) == {"servers": []}
 
 
@@ -124,7 +124,7 @@ def test_temper_models_without_models_shows_the_download_command() -> None:
     assert "temper pull Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF:Q4_K_M" in output.stdout
 
 
-def test_temper_models_json_lists_cached_models_also_with_the_flag_model() -> None:
+def test_the_json_output_of_temper_models_lists_cached_models_even_with_the_flag_model() -> None:
     path = model_at("m-Q4_0.gguf")
     for flags in ((), ("--cached", "--model", "other.gguf")):
         models = json.parse(temper("models", "--json", *flags).stdout)

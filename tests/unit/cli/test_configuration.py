@@ -68,7 +68,7 @@ def test_check_reports_a_setting_whose_file_or_program_cannot_be_used(
     assert problem in result.stderr
 
 
-def test_check_json_lists_every_problem_with_its_setting() -> None:
+def test_the_json_output_of_check_lists_every_problem_with_its_setting() -> None:
     file = config('[server]\nprt = 1\nport = "x"\n')
     report = document(temper("check", "--config", file, "--json"))
     assert report["ok"] is False
@@ -114,13 +114,13 @@ def test_a_value_from_an_environment_variable_in_the_file_is_hidden(
     assert "hush" not in temper("config", "--config", file).stdout
 
 
-def test_temper_config_json_has_each_value_with_its_origin() -> None:
+def test_the_json_output_of_temper_config_has_each_value_with_its_origin() -> None:
     values = document(temper("config", "--config", config(FILE), "--json"))
     assert values["server.port"] == {"value": 1234, "origin": "some.toml"}
     assert values["server.api_key"] == {"value": HIDDEN, "origin": "some.toml"}
 
 
-def test_temper_config_defaults_prints_the_example_file() -> None:
+def test_temper_config_with_the_flag_defaults_prints_the_example_file() -> None:
     output = temper("config", "--defaults").stdout
     assert output == (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
     assert output == example_file()

@@ -124,7 +124,7 @@ def test_show_raises_no_error_if_the_terminal_is_closed(terminal: FakeTerminal) 
     lines.show(["first"])
 
 
-def test_keep_drawing_requests_lines_for_at_most_half_of_the_screen(terminal: FakeTerminal) -> None:
+def test_lines_are_drawn_on_at_most_half_of_the_screen(terminal: FakeTerminal) -> None:
     texts = iter([["first"], ["second"], []])
     maximums: list[int] = []
     lines = LiveLines(terminal)
@@ -166,7 +166,7 @@ def test_live_lines_are_opened_only_on_a_terminal_that_is_not_dumb(
         assert lines is None
 
 
-def test_without_a_terminal_size_live_lines_assume_80_columns_and_24_lines() -> None:
+def test_live_lines_assume_80_columns_and_24_lines_if_the_terminal_size_is_unknown() -> None:
     lines = LiveLines(io.StringIO())
     assert lines.size == (80, 24)
     lines.show(["x" * 100])

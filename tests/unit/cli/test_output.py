@@ -32,7 +32,7 @@ def test_echo_prints_neither_control_characters_nor_line_breaks_of_its_text(
     assert not has_control(output.removesuffix("\n"))
 
 
-def test_echo_with_has_lines_prints_line_breaks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_echo_prints_line_breaks_if_has_lines_is_set(capsys: pytest.CaptureFixture[str]) -> None:
     echo("a\n\tb\r\x1b[2J", has_lines=True)
     assert capsys.readouterr().out == "a\n\tb\\r\\x1b[2J\n"
 

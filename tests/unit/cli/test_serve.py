@@ -41,7 +41,7 @@ async def follow_states(*states: str, is_terminal: bool = True) -> tuple[str, st
     return output.getvalue(), server.url
 
 
-async def test_for_a_ready_backend_one_line_with_the_address_is_printed(
+async def test_one_line_with_the_address_is_printed_for_a_ready_backend(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("proxy.cli.serve._CHECK_SECONDS", 60.0)

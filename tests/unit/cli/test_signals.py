@@ -54,7 +54,7 @@ def test_signals_ignored_by_a_background_shell_stay_ignored() -> None:
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
 
 
-def test_keep_handlers_restores_the_signal_handlers() -> None:
+def test_signal_handlers_are_restored_after_a_block_with_keep_handlers() -> None:
     before = [signal.getsignal(number) for number in ENDING]
     with keep_handlers():
         exit_when_signalled()

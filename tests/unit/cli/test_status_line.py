@@ -160,7 +160,7 @@ def test_without_a_terminal_nothing_is_drawn(
     open_status_line().begin("waiting")
 
 
-def test_on_a_terminal_of_unknown_width_the_line_has_79_columns(clock: Clock) -> None:
+def test_the_line_has_79_columns_on_a_terminal_of_unknown_width(clock: Clock) -> None:
     async def draw() -> str:
         terminal = FakeTerminal()
         with StatusLine(terminal, clock) as status:

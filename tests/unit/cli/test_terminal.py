@@ -46,7 +46,7 @@ TICKS = (float(second) for second in range(10_000))
 
 
 @pytest.mark.parametrize("columns", [80, 40])
-def test_after_the_model_has_loaded_a_line_with_the_address_is_printed(columns: int) -> None:
+def test_a_line_with_the_address_is_printed_after_the_model_has_loaded(columns: int) -> None:
     terminal_console = console(columns)
     with Terminal(terminal_console, clock=next_tick) as terminal:
         start(terminal)
@@ -133,7 +133,9 @@ def test_a_pipe_gets_a_line_per_stage_and_no_progress_bar() -> None:
     assert lines[-1].startswith("ready at http://127.0.0.1:8367/v1 (qwen3, loaded in ")
 
 
-def test_with_json_logs_the_output_consists_of_log_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_output_consists_of_log_lines_if_logs_are_json(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     terminal_console = console(80, is_terminal=False)
     with caplog.at_level(logging.INFO), Terminal(terminal_console, logs_events=True) as terminal:
         terminal.write("Found a server.")
@@ -141,7 +143,7 @@ def test_with_json_logs_the_output_consists_of_log_lines(caplog: pytest.LogCaptu
     assert caplog.messages == ["Found a server."]
 
 
-def test_without_a_terminal_lines_are_printed_on_standard_error(
+def test_lines_are_printed_on_standard_error_if_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for forced in ("FORCE_COLOR", "TTY_COMPATIBLE"):

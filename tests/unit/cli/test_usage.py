@@ -32,7 +32,7 @@ def test_the_help_of_serve_lists_every_flag_once_and_in_groups() -> None:
 
 
 @pytest.mark.parametrize(("typo", "flag"), [("--prot", "--port"), ("--hots", "--host")])
-def test_for_a_misspelled_flag_the_similar_flag_is_suggested(typo: str, flag: str) -> None:
+def test_the_similar_flag_is_suggested_for_a_misspelled_flag(typo: str, flag: str) -> None:
     assert f"Did you mean '{flag}'?" in help_text("serve", typo, "1")
 
 

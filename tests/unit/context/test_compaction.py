@@ -19,7 +19,7 @@ def test_every_strategy_sends_a_short_prompt_unchanged() -> None:
     assert fitted == Tiered(Pieces(), Window(3_000), RULES).fit(MESSAGES, (), None)
 
 
-def test_the_strategy_reported_describes_the_cuts_but_sends_all_messages() -> None:
+def test_the_strategy_named_reported_describes_the_cuts_but_sends_all_messages() -> None:
     strategy = Tiered(Pieces(), Window(3_000), RULES)
     done = strategy.fit(LONG, (), None).compacted
     fitted = Reported(strategy).fit(LONG, (), None)
@@ -30,14 +30,14 @@ def test_the_strategy_reported_describes_the_cuts_but_sends_all_messages() -> No
     assert fitted.compacted.tier == done.tier == 2
 
 
-def test_the_strategy_reported_does_not_reject_an_oversized_prompt() -> None:
+def test_the_strategy_named_reported_does_not_reject_an_oversized_prompt() -> None:
     messages = (user_message(words(5_000)),)
     fitted = Reported(Tiered(Pieces(), Window(3_000), RULES)).fit(messages, (), None)
     size = Pieces().prompt(messages)
     assert fitted == Fitted(messages, compacted=Compacted(4, 0, 0, 0, size, size, 3_000))
 
 
-def test_the_strategy_reported_without_token_counts_has_no_report() -> None:
+def test_the_strategy_named_reported_makes_no_report_without_token_counts() -> None:
     class Uncounted:
         def fit(self, messages: tuple[Message, ...], *_: object) -> Fitted:
             return Fitted(messages)
@@ -45,7 +45,9 @@ def test_the_strategy_reported_without_token_counts_has_no_report() -> None:
     assert Reported(Uncounted()).fit(MESSAGES, (), None) == Fitted(MESSAGES)
 
 
-def test_the_strategy_unshortened_sends_a_prompt_unchanged_or_raises_context_overflow() -> None:
+def test_the_strategy_named_unshortened_sends_a_prompt_unchanged_or_raises_context_overflow() -> (
+    None
+):
     size = Pieces().prompt(LONG)
     fitted = Unshortened(Pieces(), Window(2 * size)).fit(LONG, (), None)
     assert fitted == Fitted(LONG, compacted=Compacted(0, 0, 0, 0, size, size, 2 * size))

@@ -23,7 +23,7 @@ TOOL = Tool("look", True, b'{"type":"function"}')
         (said("user", 'what is "reasoning"?'), 'what is "reasoning"?'),
     ],
 )
-def test_countable_returns_the_text_of_every_part_of_a_message(
+def test_the_countable_text_of_a_message_contains_every_part(
     message: JsonObject, text: str
 ) -> None:
     assert countable(history(message)[0]) == text
@@ -93,6 +93,6 @@ def test_long_messages_are_counted_in_slices_and_once() -> None:
     assert list(scales.weigh_gradually((short, long))) == []
 
 
-def test_key_of_tools_depends_on_the_content_and_the_order_of_the_tools() -> None:
+def test_the_key_of_tools_depends_on_their_content_and_order() -> None:
     assert key_of_tools((LOOK, FIND)) == key_of_tools((LOOK, FIND))
     assert len({key_of_tools(tools) for tools in ((), (LOOK,), (LOOK, FIND), (FIND, LOOK))}) == 4

@@ -435,7 +435,7 @@ def test_a_prompt_that_cannot_be_shortened_may_use_the_reserve_for_the_answer() 
     assert fit_messages(run_of(9), 3_000)[1].answer is None
 
 
-def test_is_new_is_true_for_the_request_that_made_the_cut() -> None:
+def test_a_compaction_is_marked_as_new_only_for_the_request_that_made_the_cut() -> None:
     made = [fit_messages(run_of(count), 3_000)[1] for count in range(3, 40)]
     for before, now in pairwise(made):
         assert now.is_new == (now.epoch > before.epoch)

@@ -57,7 +57,7 @@ def test_a_line_that_differs_from_all_others_is_the_most_salient(
     assert first(among(lines, line), 1) == [line.strip()]
 
 
-def test_of_the_unusual_lines_those_with_a_keyword_or_value_come_first() -> None:
+def test_unusual_lines_with_a_keyword_or_value_come_before_other_unusual_lines() -> None:
     lines = [*LOG[:30], "and so on", "batch 7 was late", *LOG[30:]]
     assert first(among(lines, "error: stuck"), 3) == [
         "error: stuck",
@@ -85,7 +85,7 @@ def test_both_ends_of_a_log_come_before_its_frequent_error_lines() -> None:
     assert first(text, 3) == ["fatal", log[0], log[3]]
 
 
-def test_if_all_lines_differ_the_line_with_a_keyword_comes_before_both_ends() -> None:
+def test_the_line_with_a_keyword_comes_before_both_ends_if_all_lines_differ() -> None:
     text = "one,\ntwo;\nthree:\nuser_id = 7\nfive.\nsix!"
     assert first(text, 9) == ["user_id = 7", "one,", "six!"]
 
@@ -147,7 +147,7 @@ def test_salient_lines_are_not_empty_and_have_no_line_breaks(text: str) -> None:
     assert lines == list(salient_lines(text))
 
 
-def test_on_one_line_removes_line_breaks_and_quotation_marks() -> None:
+def test_the_function_on_one_line_removes_line_breaks_and_quotation_marks() -> None:
     assert on_one_line('{"a":\n  "b"}') == "{a: b}"
 
 
@@ -230,7 +230,7 @@ def test_head_and_tail_without_space_return_only_the_note(limit: int, share: flo
     assert made == "[… the middle of 10000 characters is left out …]"
 
 
-def test_with_content_changes_only_the_text_of_a_result() -> None:
+def test_the_function_with_content_changes_only_the_text_of_a_result() -> None:
     (message,) = history(result("7", "long", name="look"))
     shortened = with_content(message, "short")
     assert written([shortened]) == [result("7", "short", name="look")]

@@ -137,7 +137,7 @@ def test_with_learned_counts_an_estimate_is_off_by_at_most_two_percent(seed: int
     assert max(wrong) <= 0.02
 
 
-def test_unknown_returns_only_one_of_two_equal_messages() -> None:
+def test_only_one_of_two_equal_messages_is_listed_as_unknown() -> None:
     book = TokenBook()
     first, other = user_message("one"), user_message("another")
     again = user_message("one")
@@ -159,7 +159,7 @@ def test_a_partly_counted_prompt_does_not_change_the_constants() -> None:
     assert book.knows(())
 
 
-def test_unknown_returns_each_uncounted_message_once() -> None:
+def test_each_uncounted_message_is_listed_as_unknown_once() -> None:
     messages = (system_message("Be brief."), HI, tool_result("a", "seen"))
     assert set(TokenBook().unknown(messages)) == set(messages)
     assert TokenBook().unknown(()) == ()
@@ -255,7 +255,7 @@ def test_no_truncation_is_reported_if_messages_were_counted() -> None:
     assert book.observe_total((message_of(10_000),), (), 3_900, WINDOW) is None
 
 
-def test_note_guesses_collects_the_estimated_messages() -> None:
+def test_messages_estimated_within_note_guesses_are_collected() -> None:
     book = learn_all((HI,), TokenBook())
     book.of(LONG)
     with book.note_guesses() as guessed:
@@ -295,7 +295,7 @@ def test_a_rejection_with_a_token_count_changes_the_rate_but_not_the_count_error
     assert book.count_error <= 1.05
 
 
-def test_can_guess_is_true_after_a_rate_was_learned() -> None:
+def test_tokens_can_be_guessed_after_a_rate_was_learned() -> None:
     assert not learn_all((HI,), TokenBook()).can_guess
     assert learn_all((LONG,), TokenBook()).can_guess
 

@@ -13,7 +13,7 @@ SAID = ["", "done", "two\nlines\n", f"{OPENING}\nnothing\n{CLOSING}\nbut its beg
 
 
 @pytest.mark.parametrize("text", [*SAID, f"about {OPENING} in a line", f"or an end\n{CLOSING}"])
-def test_without_reminders_removes_trailing_reminders(text: str) -> None:
+def test_the_function_without_reminders_removes_trailing_reminders(text: str) -> None:
     reminder = f"{OPENING}\nMind the gap.\n{CLOSING}"
     assert without_reminders(text) == text
     assert without_reminders(f"{text}\n{reminder}\n{reminder}") == text
@@ -41,11 +41,9 @@ def test_neutralize_breaks_forged_tags(tag: str) -> None:
         (" \n", False),
     ],
 )
-def test_has_only_reminders_is_true_for_text_that_consists_of_reminders(
-    text: str, is_only: bool
-) -> None:
+def test_a_text_that_consists_of_reminders_has_only_reminders(text: str, is_only: bool) -> None:
     assert has_only_reminders(text) is is_only
 
 
-def test_is_forged_is_false_for_text_without_a_reminder_tag() -> None:
+def test_a_text_without_a_reminder_tag_is_not_forged() -> None:
     assert not is_forged("a <system> reminder, system-reminder")

@@ -57,12 +57,12 @@ def test_added_tools_come_after_the_tools_of_the_client() -> None:
     assert [*request.fields] == ["model", "messages", "tool_choice"]
 
 
-def test_choosing_changes_the_tool_choice_in_the_attribute_and_the_field() -> None:
+def test_the_method_choosing_changes_the_attribute_and_the_field_tool_choice() -> None:
     request = Request("m", (), RAW, tool_choice=ToolUse.REQUIRED).choosing(ToolUse.AUTO)
     assert (request.tool_choice, request.fields["tool_choice"]) == (ToolUse.AUTO, b'"auto"')
 
 
-def test_or_else_sets_only_unset_thinking_options() -> None:
+def test_the_method_or_else_sets_only_unset_thinking_options() -> None:
     assert UNSAID.or_else(None) is UNSAID
     assert ThinkingOptions(effort="high").or_else(is_on=False) == ThinkingOptions(False, "high")
 
@@ -77,7 +77,7 @@ def test_or_else_sets_only_unset_thinking_options() -> None:
         (ThinkingOptions(budget=9), ""),
     ],
 )
-def test_or_else_does_not_override_the_clients_thinking_options(
+def test_the_method_or_else_does_not_override_the_clients_thinking_options(
     options: ThinkingOptions, effort: str
 ) -> None:
     assert options.or_else(None, "low").effort == effort

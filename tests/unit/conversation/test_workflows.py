@@ -11,7 +11,7 @@ def test_satisfiable_rules_have_no_contradictions() -> None:
     assert list(contradictions(Workflow((), both))) == []
 
 
-def test_tools_returns_each_tool_of_the_rules_with_its_path() -> None:
+def test_each_tool_of_the_rules_is_listed_with_its_path() -> None:
     assert list(RULES.tools()) == [
         ("required_steps.0", "read"),
         ("prerequisites.0.tool", "edit"),

@@ -145,7 +145,7 @@ def test_interleaved_calls_become_consecutive_blocks() -> None:
         ([call_started(0)], True),
     ],
 )
-def test_has_incomplete_call_is_true_for_a_call_without_complete_arguments(
+def test_a_call_without_complete_arguments_is_reported_as_incomplete(
     events: list[ReplyEvent], is_incomplete: bool
 ) -> None:
     answer_blocks = AnswerBlocks(lambda: "toolu_1", "{}")

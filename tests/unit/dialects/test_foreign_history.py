@@ -72,7 +72,7 @@ def test_a_history_keeps_the_text_of_every_role() -> None:
     )
 
 
-def test_with_joins_system_all_initial_system_messages_are_merged() -> None:
+def test_all_initial_system_messages_are_merged_if_joins_system_is_set() -> None:
     history = ForeignHistory(joins_system=True)
     history.add_system([own_text("")])
     history.add_system(NOTE)

@@ -51,7 +51,7 @@ def test_an_empty_body_is_refused(body: bytes) -> None:
         (1.5, "a number"),
     ],
 )
-def test_kind_names_every_type_of_json_value(value: object, name: str) -> None:
+def test_every_type_of_json_value_has_a_name(value: object, name: str) -> None:
     assert kind(value) == name
 
 
@@ -93,7 +93,7 @@ def test_the_error_for_a_value_of_the_wrong_kind_names_its_path(
     assert str(refused.value) == expected
 
 
-def test_need_returns_a_required_member() -> None:
+def test_the_method_need_returns_a_required_member() -> None:
     assert node(b'{"x":1}').members().need("x") == Node(1, b"1", "a.x")
 
 

@@ -151,7 +151,7 @@ def test_line_ends_in_data_and_comments_cannot_start_another_field(text: str) ->
     assert encode_comment(text).startswith(b": ")
 
 
-def test_is_between_events_is_true_after_a_complete_event() -> None:
+def test_a_stream_is_between_events_after_a_complete_event() -> None:
     decoder = EventDecoder()
     states = []
     for piece in (b"data: a", b"\n", b"\n", b"event: x\n", b"\n", b": c\r", b"\n"):

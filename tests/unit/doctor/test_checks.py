@@ -130,7 +130,7 @@ def server(name: str, *tools: str, state: str = "ready", problem: str = "") -> I
         ((server("a", "x", "y"),), 100, "warn", "2 tools"),
     ],
 )
-def test_a_tool_server_that_is_not_ready_fails_and_too_many_or_duplicate_tools_are_a_warning(
+def test_the_check_fails_for_unready_tool_servers_and_warns_of_too_many_or_duplicate_tools(
     servers: tuple[InspectedServer, ...], window: int | None, status: Severity, summary: str
 ) -> None:
     result = judge_tool_servers(servers, window)
@@ -150,7 +150,7 @@ async def test_a_healthy_server_passes_all_checks_in_order() -> None:
     assert of_the_server == ["ok"] * len(CHECKS), results
 
 
-async def test_if_the_server_is_unreachable_readiness_fails_and_no_further_check_is_made() -> None:
+async def test_readiness_fails_and_no_further_check_is_made_if_the_server_is_unreachable() -> None:
     url = f"http://{own_address()}:9"
     settings = Settings.model_validate({"backend": {"url": url}})
     results = [result async for result in examine(settings)]
@@ -164,7 +164,7 @@ async def test_without_a_server_or_a_model_examine_raises_invalid_configuration(
         _ = [result async for result in examine(Settings())]
 
 
-async def test_with_server_api_key_set_the_checks_authenticate() -> None:
+async def test_the_checks_authenticate_if_server_api_key_is_set() -> None:
     results = await examined(Ailment.NONE, {"server": {"api_key": "secret"}})
     assert results["forced call"].status == "ok"
 
@@ -185,14 +185,14 @@ async def test_one_of_two_models_fails_to_start_and_the_other_passes_all_checks(
     assert "not a GGUF file" in bad.finding.summary
 
 
-async def test_with_server_api_keys_file_set_the_checks_authenticate(tmp_path: Path) -> None:
+async def test_the_checks_authenticate_if_server_api_keys_file_is_set(tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("alice sk-1", encoding="utf-8")
     results = await examined(Ailment.NONE, {"server": {"api_keys_file": str(keys)}})
     assert results["forced call"].status == "ok"
 
 
-async def test_on_results_is_called_only_for_a_model_that_completed_its_checks() -> None:
+async def test_the_hook_on_results_is_called_only_for_a_model_that_completed_its_checks() -> None:
     stored: list[tuple[str, list[str]]] = []
 
     def keep(target: Target, results: Sequence[CheckResult]) -> None:

@@ -59,7 +59,7 @@ async def test_a_server_without_valid_calls_or_answers_fails_the_check_of_the_cl
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_a_window_that_the_first_request_of_a_client_nearly_fills_is_a_warning(
+async def test_a_window_nearly_filled_by_the_first_request_gives_a_warning(
     name: str,
 ) -> None:
     result = (await run_checks(name))[CLIENTS[name].title]
@@ -77,7 +77,7 @@ async def test_a_window_that_the_first_request_of_a_client_nearly_fills_is_a_war
         (None, 65_536, "warn", "for a hosted model"),
     ],
 )
-async def test_a_small_window_or_the_name_of_a_hosted_model_is_a_warning(
+async def test_a_small_window_or_the_name_of_a_hosted_model_gives_a_warning(
     name: str, model: str | None, window: int | None, status: Severity, summaries: str
 ) -> None:
     client = CLIENTS[name]

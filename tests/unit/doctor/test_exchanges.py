@@ -49,7 +49,7 @@ async def test_failed_checks_return_measured_values() -> None:
     assert cached == {"caches_prompts": False}
 
 
-async def test_for_a_server_that_reports_no_timings_only_the_generation_speed_is_measured() -> None:
+async def test_only_the_generation_speed_is_measured_for_a_server_that_reports_no_timings() -> None:
     measured = (await examined(Ailment.NONE))["speed"].measured
     assert measured.keys() == {"writes_per_second"}
 

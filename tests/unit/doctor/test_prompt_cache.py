@@ -58,7 +58,7 @@ async def test_recorded_requests_are_grouped_by_conversation_in_order(tmp_path: 
     assert summary(conversations) == "None of 3 prompts was read again."
 
 
-async def test_for_a_prompt_read_again_the_first_difference_and_the_recorded_cause_are_shown(
+async def test_the_first_difference_and_the_recorded_cause_are_shown_for_a_prompt_read_again(
     tmp_path: Path,
 ) -> None:
     changed = said("system", "Be kind.")
@@ -81,7 +81,7 @@ async def test_for_a_prompt_read_again_the_first_difference_and_the_recorded_cau
     ("causer", "remedy"),
     [("temper", "larger window"), ("template", "thinking off"), ("engine", "a slot for each")],
 )
-async def test_for_each_cause_the_summary_says_what_to_do(
+async def test_the_summary_says_what_to_do_for_each_cause(
     tmp_path: Path, causer: Causer, remedy: str
 ) -> None:
     reread = Reread(1000, 4, 2.0, causer, "of this")
@@ -93,7 +93,7 @@ async def test_for_each_cause_the_summary_says_what_to_do(
     assert remedy in summary(conversations)
 
 
-async def test_in_recordings_without_cached_tokens_the_changed_message_is_shown(
+async def test_the_changed_message_is_shown_for_recordings_without_cached_tokens(
     tmp_path: Path,
 ) -> None:
     before, now = (

@@ -49,7 +49,7 @@ def test_the_name_of_a_model_is_printed_above_its_first_finding() -> None:
     assert line(of_the_machine).plain.split() == ["ok", "open", "files", "well"]
 
 
-def test_has_no_failure_is_true_for_warnings_and_skipped_checks() -> None:
+def test_warnings_and_skipped_checks_are_no_failures() -> None:
     assert has_no_failure([PASSED, WARNED, UNKNOWN])
     assert not has_no_failure([PASSED, FAILED])
 

@@ -3,7 +3,7 @@ import pytest
 from tests.fakes.ailing import Ailment, examined
 
 
-async def test_for_a_server_that_is_still_loading_readiness_fails_and_checks_end() -> None:
+async def test_readiness_fails_and_no_more_checks_run_while_the_server_is_loading() -> None:
     results = await examined(Ailment.LOADS_FOR_EVER)
     assert results["readiness"].status == "fail"
     assert "loading" in results["readiness"].summary
@@ -64,7 +64,7 @@ async def test_a_server_that_web_pages_can_use_without_a_key_is_a_warning(ailmen
     assert "--api-key" in results["web pages"].remedy
 
 
-async def test_if_the_server_requires_a_key_the_remedy_is_to_set_backend_api_key() -> None:
+async def test_the_remedy_is_to_set_backend_api_key_if_the_server_requires_a_key() -> None:
     """vLLM with --api-key sends only the message `Unauthorized` to a client without a key."""
     results = await examined(Ailment.WANTS_KEY)
     assert (

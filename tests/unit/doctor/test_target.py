@@ -20,7 +20,7 @@ def test_error_message_is_the_message_in_the_response_or_its_status() -> None:
     assert response_with({}).error_message == "status 500"
 
 
-def test_ok_warn_fail_and_skip_set_the_status_and_the_remedy() -> None:
+def test_the_functions_ok_warn_fail_and_skip_set_the_status_and_the_remedy() -> None:
     assert (ok("a").status, ok("a").remedy) == ("ok", "")
     assert (warn("a", "b").status, warn("a", "b").remedy) == ("warn", "b")
     assert (fail("a", "b").status, fail("a", "b").remedy) == ("fail", "b")

@@ -141,7 +141,9 @@ def test_a_failed_result_before_a_successful_result_causes_no_check() -> None:
     assert cause((*after_result(ERROR), *later)) is None
 
 
-def test_off_makes_no_check_and_always_makes_a_check_after_every_tool_result() -> None:
+def test_the_policy_off_prevents_checks_and_the_policy_always_checks_after_every_tool_result() -> (
+    None
+):
     assert cause(after_result(ERROR), CloseOut.OFF) is None
     assert cause(after_result("sunny"), CloseOut.ALWAYS) == Cause("always")
     assert cause(after_result(ERROR), CloseOut.ALWAYS) == Cause(
@@ -160,7 +162,7 @@ def test_a_turn_that_has_already_ended_with_text_is_not_checked_again() -> None:
     assert cause((*ended, *again), CloseOut.ALWAYS) is None
 
 
-def test_after_a_failed_call_that_a_check_caused_another_check_is_made() -> None:
+def test_another_check_is_made_after_a_failed_call_that_a_check_caused() -> None:
     again = call_message({"city": "Oslo"}, f"b{MARK}", "It failed.")
     assert cause((*after_result(ERROR), again, tool_result(f"b{MARK}", ERROR))) is not None
 
@@ -229,7 +231,7 @@ def pick(arguments: JsonObject, messages: Messages) -> list[str]:
     ]
 
 
-def test_of_two_equal_new_calls_one_is_picked_and_its_id_is_marked() -> None:
+def test_one_of_two_equal_new_calls_is_picked_and_its_id_is_marked() -> None:
     assert pick({"city": "Oslo"}, after_result(ERROR)) == [f"made_1{MARK}"]
 
 

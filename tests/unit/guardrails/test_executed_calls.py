@@ -42,7 +42,7 @@ SENT: JsonObject = {"to": "Ann", "count": 5}
         pytest.param(None, False, False, id="no object"),
     ],
 )
-def test_are_alike_compares_arguments_loosely_or_exactly(
+def test_the_function_are_alike_compares_arguments_loosely_or_exactly(
     other: JsonObject | None, is_loose: bool, is_exact: bool
 ) -> None:
     assert are_alike(SENT, other, SCHEMA, "", is_exact=False) is is_loose
@@ -104,7 +104,7 @@ def test_count_wanted_returns_how_often_the_request_requires_a_call(
         ("Is the build through?", '{"phase": 1}', False),
     ],
 )
-def test_awaits_change_is_true_until_the_result_reports_the_requested_event(
+def test_a_request_awaits_a_change_until_a_result_reports_the_requested_event(
     request_text: str, result: str, continues: bool
 ) -> None:
     assert awaits_change(request_text, result) is continues

@@ -22,7 +22,7 @@ def test_the_nudge_after_prose_quotes_the_prose_and_adds_a_user_message() -> Non
         assert name in nudge.text
 
 
-def test_if_prose_is_not_accepted_the_nudge_requests_only_a_call() -> None:
+def test_the_nudge_requests_only_a_call_if_prose_is_not_accepted() -> None:
     (*_, nudge) = nudges.correct_prose("It is sunny.", REQUIRE)
     assert "respond" not in nudge.text
     assert "get_weather, get_time" in nudge.text
@@ -126,7 +126,7 @@ def test_a_reply_that_can_still_become_a_copy_of_a_nudge_may_be_about_the_nudge(
     assert not nudges.copies_nudge("get_time has run. It is noon.")
 
 
-def test_warn_of_failures_reports_failed_rounds_in_a_user_message() -> None:
+def test_failed_rounds_are_reported_in_a_user_message() -> None:
     note = nudges.warn_of_failures(4)
     assert note.role == "user"
     assert "not a tool result: Every tool call of the last 4 rounds failed" in note.text

@@ -17,30 +17,30 @@ def test_the_respond_tool_is_offered_after_the_client_tools() -> None:
     assert OFFER.is_respond("respond")
 
 
-def test_without_the_respond_tool_only_client_tools_are_offered() -> None:
+def test_only_client_tools_are_offered_if_respond_is_not_offered() -> None:
     offer = replace(OFFER, respond=None)
     assert offer.everything == (WEATHER, CLOCK)
     assert not offer.is_respond("respond")
 
 
-def test_with_a_named_tool_choice_only_this_tool_is_offered() -> None:
+def test_only_the_tool_that_the_tool_choice_names_is_offered() -> None:
     assert replace(OFFER, choice=NamedTool("get_time")).callable_names == ("get_time",)
 
 
-def test_with_allowed_tools_only_these_and_respond_may_be_called_and_are_due() -> None:
+def test_only_allowed_tools_and_respond_may_be_called_and_are_due() -> None:
     offer = replace(OFFER, allowed=frozenset(("get_time",)))
     assert offer.due == (CLOCK, OWN)
     assert offer.everything == (WEATHER, CLOCK, OWN)
     assert [offer.may_call(tool.name) for tool in offer.everything] == [False, True, True]
 
 
-def test_respond_is_not_due_if_the_tool_choice_names_a_tool_or_a_workflow_step_is_missing() -> None:
+def test_respond_is_not_due_if_a_workflow_step_is_missing_or_the_tool_choice_names_a_tool() -> None:
     assert replace(OFFER, choice=NamedTool("get_time")).due == (CLOCK,)
     workflow = Workflow(("get_time",), (), ("get_weather",))
     assert replace(OFFER, workflow=workflow).due == (CLOCK,)
 
 
-def test_for_an_answer_in_json_only_marked_syntaxes_are_read() -> None:
+def test_only_marked_syntaxes_are_read_if_the_answer_is_json() -> None:
     assert OFFER.readable_syntaxes == OFFER.syntaxes
     marked = replace(OFFER, answer_schema=True).readable_syntaxes
     assert marked
@@ -53,7 +53,7 @@ def test_an_answer_is_allowed_unless_a_call_is_required_or_a_step_is_missing() -
     assert not replace(OFFER, workflow=Workflow(("get_time",))).may_answer
 
 
-def test_is_free_is_true_for_tools_whose_calls_no_workflow_or_loop_can_reject() -> None:
+def test_a_tool_is_free_if_no_workflow_or_loop_can_reject_its_calls() -> None:
     rules = Workflow(("read",), (Prerequisite("edit", "read"),), ("done",))
     offer = replace(OFFER, workflow=rules, loop=Loop("look", {}, 3))
     names = ("read", "edit", "done", "look", "go")

@@ -201,7 +201,7 @@ def test_a_complete_member_of_a_result_is_an_echo() -> None:
         ("It rains.", False),
     ],
 )
-def test_in_a_retry_json_without_a_sentence_counts_as_an_echo(text: str, expected: bool) -> None:
+def test_json_without_a_sentence_counts_as_an_echo_in_a_retry(text: str, expected: bool) -> None:
     assert is_echo(text, OFFER, is_retry=True) is expected
     assert not is_echo(text, FRESH, is_retry=True)
 
@@ -253,7 +253,7 @@ def test_the_first_key_shows_whether_a_reply_may_become_an_echo(
     assert may_become_echo(beginning, OFFER) is may_become
 
 
-def test_in_a_retry_any_json_may_become_an_echo() -> None:
+def test_any_json_may_become_an_echo_in_a_retry() -> None:
     assert may_become_echo('{"temperature"', OFFER, is_retry=True)
     assert not may_become_echo("It", OFFER, is_retry=True)
 
@@ -295,7 +295,7 @@ def test_words_in_json_returns_the_only_sentence_of_a_json_object(text: str, wor
         pytest.param(PARIS_CALL + 20_000 * " ", False, id="a text that is too long"),
     ],
 )
-def test_a_text_only_repeats_calls_if_all_calls_of_known_tools_in_it_have_run(
+def test_a_text_is_a_mere_repetition_of_calls_if_all_its_calls_of_known_tools_have_run(
     text: str, is_recited: bool
 ) -> None:
     shown = list_shown_calls(text, OFFER)
@@ -356,7 +356,7 @@ def test_find_failed_call_ignores_calls_of_tools_that_execute_something() -> Non
         ("", False),
     ],
 )
-def test_repeats_line_is_true_if_the_last_line_was_repeated_too_often(
+def test_a_text_repeats_a_line_if_the_last_line_occurs_too_often(
     text: str, is_endless: bool
 ) -> None:
     assert repeats_line(text) is is_endless
@@ -374,7 +374,7 @@ def test_repeats_line_is_true_if_the_last_line_was_repeated_too_often(
         ("", False),
     ],
 )
-def test_is_json_is_true_only_for_objects_and_lists(text: str, expected: bool) -> None:
+def test_only_objects_and_lists_are_recognized_as_json(text: str, expected: bool) -> None:
     assert is_json(text) is expected
 
 
@@ -388,9 +388,7 @@ def test_is_json_is_true_only_for_objects_and_lists(text: str, expected: bool) -
         ("", []),
     ],
 )
-def test_calls_of_returns_calls_only_if_the_text_consists_of_calls(
-    text: str, names: list[str]
-) -> None:
+def test_calls_are_returned_only_if_the_text_consists_of_calls(text: str, names: list[str]) -> None:
     assert [call.name for call in calls_of(text)] == names
 
 

@@ -145,7 +145,7 @@ def test_any_string_message_is_decoded_unchanged(
         st.sampled_from(['"', "'", "{", "}", "[", ":", ",", "\\", "u", "d83d", " ", "message"])
     )
 )
-def test_for_any_input_the_decoded_text_is_a_prefix_of_the_message(pieces: list[str]) -> None:
+def test_the_decoded_text_is_a_prefix_of_the_message_for_any_input(pieces: list[str]) -> None:
     for start in ("", '{"message": "', "{"):
         text = start + "".join(pieces)
         message = extract_message(text)

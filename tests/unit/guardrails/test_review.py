@@ -143,7 +143,7 @@ def test_a_tool_that_is_not_allowed_is_rejected() -> None:
     assert accepted(ReadReply(calls=(call,)), offer).calls[0].name == "get_weather"
 
 
-def test_without_parallel_calls_only_the_first_call_is_kept() -> None:
+def test_only_the_first_call_is_kept_if_parallel_calls_are_disabled() -> None:
     offer = replace(RESPOND, parallel=False)
     verdict = accepted(ReadReply(calls=(TIME, replace(TIME, id="b"))), offer)
     assert [call.id for call in verdict.calls] == ["a"]
@@ -263,7 +263,7 @@ def test_without_repairs_a_call_with_an_inexact_name_or_type_is_rejected(
     assert accepted(ReadReply(calls=(right,)), offer).calls[0].arguments == right.arguments
 
 
-def test_only_the_call_that_a_loop_repeats_is_rejected() -> None:
+def test_only_the_call_that_continues_a_loop_is_rejected() -> None:
     offer = replace(RESPOND, loop=Loop("get_weather", {"city": "Paris"}, 3))
     call = WrittenCall("get_weather", {"city": "Paris"}, "a")
     verdict = rejected(ReadReply(calls=(call,)), offer)

@@ -82,7 +82,7 @@ def test_rules_that_require_an_unavailable_tool_are_dropped(
     assert drop_infeasible(RULES, offered, completed) == (remaining_rules, missing)
 
 
-def test_without_a_terminal_tool_only_unavailable_steps_are_dropped() -> None:
+def test_only_unavailable_steps_are_dropped_if_there_is_no_terminal_tool() -> None:
     rules = Workflow(("read", "test"))
     assert drop_infeasible(rules, ["read"], []) == (Workflow(("read",)), ("test",))
     assert drop_infeasible(rules, ["read"], [completed_call("test")]) == (rules, ())

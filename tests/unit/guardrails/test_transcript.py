@@ -166,7 +166,7 @@ def test_polling_a_job_is_not_a_loop() -> None:
     assert find_loop([replace(LOOK, result="status: running")] * 9) is None
 
 
-def test_is_stuck_is_true_only_for_many_rounds_of_which_the_last_are_idle() -> None:
+def test_a_model_is_stuck_only_after_many_rounds_of_which_the_last_are_idle() -> None:
     assert not is_stuck(Rounds(400))
     assert not is_stuck(Rounds(50, 4))
     assert is_stuck(Rounds(50, 5))

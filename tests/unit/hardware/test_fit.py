@@ -21,7 +21,7 @@ from proxy.hardware.shape import Layer, ModelShape
 GPU = Device("some GPU", 30, 20)
 
 
-def test_without_devices_returns_a_memory_whose_devices_are_unused() -> None:
+def test_the_method_without_devices_returns_a_memory_whose_devices_are_unused() -> None:
     assert Memory(100, 50, (GPU,)).without_devices() == Memory(100, 50, unused=(GPU,))
 
 
@@ -125,7 +125,7 @@ def test_a_model_larger_than_the_device_also_uses_host_memory() -> None:
     assert fit.on_host == fit.need.total - 3 * GIB
 
 
-def test_if_only_a_tiny_window_fits_on_the_device_host_memory_is_used_as_well() -> None:
+def test_host_memory_is_also_used_if_only_a_tiny_window_fits_on_the_device() -> None:
     just = need(EIGHT_BILLION, 2048, Caching()).total + GIB
     fit = largest_window(EIGHT_BILLION, replace(HOST, devices=(gpu(just),)), Caching())
     assert fit.window == 40_960
@@ -141,7 +141,7 @@ def test_memory_shared_by_host_and_gpu_is_counted_once() -> None:
     assert largest_window(EIGHT_BILLION, busy, Caching()).room == int(4.5 * GIB)
 
 
-def test_for_a_model_that_does_not_fit_the_largest_window_is_0() -> None:
+def test_the_largest_window_is_0_for_a_model_that_does_not_fit() -> None:
     fit = largest_window(EIGHT_BILLION, Memory(2 * GIB, GIB), Caching())
     assert (fit.window, fit.on_host) == (0, 0)
     assert fit.need.total > fit.room

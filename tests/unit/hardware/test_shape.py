@@ -52,7 +52,7 @@ def test_a_llama_model_has_equal_layers() -> None:
     assert shape_of(metadata, 5, 80) == ModelShape(5, (layer,) * 4, 1000, 0, 80, 64, 200)
 
 
-def test_without_head_count_kv_the_number_of_heads_is_head_count() -> None:
+def test_the_number_of_heads_is_head_count_if_head_count_kv_is_missing() -> None:
     assert heads("llama") == [4] * 4
 
 
@@ -77,9 +77,7 @@ def test_the_feed_forward_length_of_active_experts_is_added() -> None:
     ("missing", "value"),
     [("block_count", None), ("block_count", 1 << 31), ("context_length", "8k"), ("", None)],
 )
-def test_shape_of_returns_none_for_incomplete_or_invalid_metadata(
-    missing: str, value: object
-) -> None:
+def test_incomplete_or_invalid_metadata_has_no_shape(missing: str, value: object) -> None:
     metadata = metadata_of("llama") | {f"llama.{missing}": value}
     if not missing:
         del metadata["general.architecture"]
@@ -97,7 +95,7 @@ def test_a_layer_with_multi_head_latent_attention_caches_only_keys() -> None:
     assert layer == Layer(1, 576, 0)
 
 
-def test_without_a_pattern_in_the_file_the_sliding_layers_follow_from_the_architecture() -> None:
+def test_the_sliding_layers_follow_from_the_architecture_if_the_file_has_no_pattern() -> None:
     assert sliding("gemma2") == [True, False, True, False]
     assert sliding("gemma3", block_count=7) == [True] * 5 + [False, True]
     assert sliding("gpt-oss") == [True, False, True, False]

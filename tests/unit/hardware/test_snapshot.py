@@ -45,7 +45,7 @@ def write_own_group(root: Path, name: str) -> None:
     (root / "proc/self/cgroup").write_text(text, encoding="utf-8")
 
 
-def test_without_a_limit_of_the_control_group_all_memory_of_the_machine_is_counted(
+def test_all_memory_of_the_machine_is_counted_if_the_control_group_has_no_limit(
     tmp_path: Path,
 ) -> None:
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
@@ -53,7 +53,7 @@ def test_without_a_limit_of_the_control_group_all_memory_of_the_machine_is_count
     assert host_memory(tmp_path) == (64 * GIB, 48 * GIB)
 
 
-def test_in_a_control_group_inactive_file_cache_is_counted_as_free(tmp_path: Path) -> None:
+def test_the_inactive_file_cache_of_a_control_group_is_counted_as_free(tmp_path: Path) -> None:
     stat = f"anon 5\ninactive_file {3 * GIB}\nactive_file 7\n"
     write_group(tmp_path, "", str(8 * GIB), str(5 * GIB), stat)
     assert host_memory(tmp_path) == (8 * GIB, 6 * GIB)
@@ -67,7 +67,7 @@ def test_the_smallest_limit_of_a_control_group_and_its_parents_is_used(tmp_path:
     assert host_memory(tmp_path) == (16 * GIB, 4 * GIB)
 
 
-def test_if_a_control_group_uses_more_than_its_limit_0_bytes_are_free(tmp_path: Path) -> None:
+def test_no_memory_is_free_if_a_control_group_uses_more_than_its_limit(tmp_path: Path) -> None:
     write_group(tmp_path, "", str(GIB), str(2 * GIB), "inactive_file none\n")
     assert host_memory(tmp_path) == (GIB, 0)
 
@@ -135,7 +135,7 @@ def test_cards_of_other_vendors_and_unreadable_files_are_skipped(tmp_path: Path)
     assert amd_devices(tmp_path, no_output, AMD_HOST) == ()
 
 
-def test_without_sysfs_files_no_amd_gpu_is_listed(tmp_path: Path) -> None:
+def test_no_amd_gpu_is_listed_if_there_are_no_sysfs_files(tmp_path: Path) -> None:
     assert amd_devices(tmp_path, no_output, AMD_HOST) == ()
 
 
@@ -236,7 +236,7 @@ def test_without_a_wired_limit_an_apple_gpu_may_use_three_quarters_of_memory() -
     "text",
     ["", "what?", sysctl_output(64 * GIB, arm="0"), f"hw.memsize: {64 * GIB}\n", sysctl_output(0)],
 )
-def test_for_invalid_sysctl_output_or_an_intel_machine_no_apple_gpu_is_listed(text: str) -> None:
+def test_no_apple_gpu_is_listed_for_invalid_sysctl_output_or_an_intel_machine(text: str) -> None:
     assert devices(text) == ()
 
 
@@ -391,7 +391,7 @@ def test_an_nvidia_gpu_that_cannot_be_queried_is_skipped() -> None:
     assert names(FakeNvml(lost, SMALL, nameless)) == [SMALL.name]
 
 
-def test_of_an_nvidia_gpu_with_mig_the_first_instance_is_listed() -> None:
+def test_the_first_instance_of_an_nvidia_gpu_with_mig_is_listed() -> None:
     part = FakeGpu("NVIDIA H100 MIG 1g.10gb", Reading(10 * GIB, 9 * GIB), "MIG-1")
     parts: list[FakeGpu | int] = [pynvml.NVML_ERROR_NOT_FOUND, part, SMALL]
     device = FakeGpu("NVIDIA H100", Reading(80 * GIB, 0), "GPU-3", [1, 1], parts)

@@ -348,7 +348,7 @@ def test_no_call_is_shown_after_an_invalid_call(arguments: str) -> None:
     assert take_call(gate, 2, "get_time", "{}") == []
 
 
-def test_without_parallel_calls_only_the_first_call_is_shown() -> None:
+def test_only_the_first_call_is_shown_if_parallel_calls_are_disabled() -> None:
     gate = make_gate(replace(OFFER, parallel=False))
     shown = take_call(gate, 0, "get_weather", PARIS) + take_call(gate, 1, "get_time", "{}")
     assert text_of(shown, 0) == PARIS

@@ -145,7 +145,7 @@ REWRITTEN = (
 
 
 @pytest.mark.parametrize("message", REWRITTEN)
-def test_a_message_with_a_different_call_id_or_text_or_spacing_still_gets_its_reasoning(
+def test_a_message_gets_its_reasoning_despite_a_different_call_id_text_or_spacing(
     store: ReasoningStore, message: Message
 ) -> None:
     assert thoughts_of(store, ASK, message) == ["Look."]
@@ -171,7 +171,7 @@ OTHER_HISTORIES = (
 
 
 @pytest.mark.parametrize("history", OTHER_HISTORIES)
-def test_a_message_with_a_different_history_or_call_or_text_gets_no_reasoning(
+def test_a_message_with_a_different_history_call_or_text_gets_no_reasoning(
     store: ReasoningStore, history: tuple[Message, ...]
 ) -> None:
     assert set(thoughts_of(store, *history)) == {None}
@@ -191,7 +191,7 @@ def test_messages_before_the_index_start_get_no_reasoning(store: ReasoningStore)
     assert begin_answer(store, *HISTORY, start=1).facts == (ReasoningRestored(1),)
 
 
-def test_of_two_equal_calls_the_call_with_a_stored_id_gets_the_reasoning_of_this_id(
+def test_a_stored_id_decides_which_of_two_equal_calls_gets_the_reasoning(
     store: ReasoningStore,
 ) -> None:
     again = replace(LIST, id="call_2")

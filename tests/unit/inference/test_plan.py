@@ -43,7 +43,7 @@ def test_a_chat_template_gets_messages_and_tools_unchanged() -> None:
     assert plain.upstream_request(REQUEST, HISTORY) == upstream_of(HISTORY, (WEATHER,))
 
 
-def test_for_a_template_with_alternating_roles_adjacent_messages_are_merged() -> None:
+def test_adjacent_messages_are_merged_for_a_template_with_alternating_roles() -> None:
     worded = PromptFormat((CLOCK,), template=Template(alternates=True)).upstream_request(
         REQUEST, (*HISTORY[:1], *ADDED)
     )
@@ -65,7 +65,7 @@ def test_a_convention_writes_tools_and_calls_and_results_into_the_messages(
 
 
 @pytest.mark.parametrize("convention", CONVENTIONS, ids=lambda convention: convention.name)
-def test_with_a_convention_added_messages_do_not_change_earlier_messages(
+def test_added_messages_do_not_change_earlier_messages_in_any_convention(
     convention: object,
 ) -> None:
     (described,) = [item for item in CONVENTIONS if item is convention]

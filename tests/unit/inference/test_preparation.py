@@ -49,7 +49,7 @@ def test_the_request_of_a_plan_equals_the_first_request_of_its_turn() -> None:
 
 
 @pytest.mark.parametrize(("sent", "is_shortened"), [(90, True), (100, False)])
-def test_is_shortened_is_true_only_if_the_conversation_was_shortened(
+def test_a_prompt_is_marked_shortened_only_if_its_conversation_was_shortened(
     sent: int, is_shortened: bool
 ) -> None:
     plan = plan_request(make_request(), Policy())
@@ -96,7 +96,7 @@ def test_a_client_tool_called_respond_keeps_its_name() -> None:
         (make_request(answer_schema=True), RESPOND),
     ],
 )
-def test_respond_is_offered_only_under_policy_respond_with_free_choice(
+def test_respond_is_offered_only_if_the_policy_is_respond_and_the_tool_choice_is_free(
     request_: Request, policy: Policy
 ) -> None:
     assert first_request_of(request_, policy).tools == (WEATHER, CLOCK)
@@ -113,7 +113,7 @@ def test_broken_arguments_in_the_history_are_repaired_and_reported() -> None:
 
 
 @pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE])
-def test_modes_off_and_observe_do_not_repair_the_history(mode: Mode) -> None:
+def test_the_modes_off_and_observe_do_not_repair_the_history(mode: Mode) -> None:
     upstream_request = first_request_of(make_request(user_message("Hi"), BROKEN), Policy(mode=mode))
     assert upstream_request.messages[1] is BROKEN
 

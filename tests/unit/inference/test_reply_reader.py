@@ -98,24 +98,22 @@ def test_arguments_of_two_calls_are_not_joined() -> None:
         (200 * "It was noon.", [200 * "It was noon."]),
     ],
 )
-def test_split_like_splits_shown_text_like_the_received_deltas(
-    shown: str, pieces: list[str]
-) -> None:
+def test_shown_text_is_split_like_the_received_deltas(shown: str, pieces: list[str]) -> None:
     assert split_like([TextDelta(shown)], WORDS) == [TextDelta(piece) for piece in pieces]
     thought: list[ReplyEvent] = [ReasoningDelta(shown), TextDelta("!")]
     assert split_like(thought, WORDS) == [*map(ReasoningDelta, pieces), TextDelta("!")]
 
 
 @pytest.mark.parametrize("shown", [[], [PromptProgress(3, 1, 2)]])
-def test_split_like_does_not_change_events_without_text(shown: list[ReplyEvent]) -> None:
+def test_events_without_text_are_not_split(shown: list[ReplyEvent]) -> None:
     assert split_like(shown, WORDS) == shown
 
 
-def test_split_like_does_not_split_a_delta_that_was_not_joined() -> None:
+def test_a_delta_that_was_not_joined_is_not_split() -> None:
     assert split_like([TextDelta("It is noon.")], ()) == [TextDelta("It is noon.")]
 
 
-def test_split_like_changes_no_character() -> None:
+def test_splitting_shown_text_changes_no_character() -> None:
     chance = random.Random(1)
     for _ in range(2_000):
         deltas = [TextDelta("".join(chance.choices(" ab", k=3))) for _ in range(4)]
@@ -295,7 +293,7 @@ def test_passthrough_shows_everything_as_received() -> None:
     assert reader.complete(verdict, is_only_reply=True) == []
 
 
-def test_passthrough_without_streams_calls_shows_only_whole_calls() -> None:
+def test_passthrough_shows_only_whole_calls_if_streams_calls_is_not_set() -> None:
     reader = PassthroughReader(CountedIds(), streams_calls=False)
     assert reader.read(TextDelta("<tool_call>")) == [TextDelta("<tool_call>")]
     assert reader.read(ToolCallStarted(0, None, "anything")) == []

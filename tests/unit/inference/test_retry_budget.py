@@ -22,7 +22,7 @@ def test_the_number_of_allowed_retries_depends_on_the_number_of_live_requests(
         assert sum(ticket.may_retry() for ticket in live_tickets) == allowed
 
 
-def test_under_load_retries_are_at_most_a_fifth_of_the_requests() -> None:
+def test_retries_under_load_are_at_most_a_fifth_of_the_requests() -> None:
     budget, further = RetryBudget(), 0
     with ExitStack() as stack:
         tickets(stack, budget, 50)

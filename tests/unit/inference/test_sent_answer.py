@@ -21,7 +21,7 @@ def answer_with_open_call(arguments: str = '{"city": "Pa') -> SentAnswer:
     return shown
 
 
-def test_is_begun_is_true_after_text_or_the_beginning_of_a_call() -> None:
+def test_an_answer_has_begun_after_text_or_the_beginning_of_a_call() -> None:
     shown = SentAnswer()
     assert shown.show_text("") == []
     assert [shown.is_begun, bool(shown.show_text("Hi")), shown.is_begun] == [False, True, True]
@@ -47,7 +47,7 @@ def test_an_open_call_is_not_completed_by_a_call_that_was_shown_before() -> None
     assert shown.admits([PARIS, PARIS])
 
 
-def test_of_two_matching_calls_the_call_with_the_same_id_completes_the_open_call() -> None:
+def test_the_matching_call_with_the_same_id_completes_the_open_call() -> None:
     other = ToolCall("c", "get_weather", '{"city": "Palermo"}')
     shown = answer_with_open_call()
     assert shown.complete_calls((other, PARIS)) == [

@@ -60,7 +60,7 @@ def test_reasoning_of_a_second_attempt_begins_a_new_paragraph() -> None:
     assert later.show(ReasoningDelta(" four")) == [ReasoningDelta(" four")]
 
 
-def test_is_unseen_is_true_until_text_of_the_reply_is_shown() -> None:
+def test_a_reply_is_unseen_until_its_text_is_shown() -> None:
     gate = first_reply_gate(shows_prose=False)
     before = gate.is_unseen
     gate.show(RespondText("Good"))
@@ -75,13 +75,13 @@ def test_a_respond_message_is_not_shown_if_may_answer_is_false() -> None:
     assert gate.show(RespondText("Done.")) == []
 
 
-def test_complete_adds_no_text_if_an_earlier_reply_was_shown() -> None:
+def test_calling_complete_adds_no_text_if_an_earlier_reply_was_shown() -> None:
     assert first_reply_gate().complete(Accepted("Good day", (PARIS,)), is_only_reply=False) == [
         ToolCalled(0, PARIS)
     ]
 
 
-def test_after_a_broken_call_text_and_calls_are_shown_only_at_the_end() -> None:
+def test_text_and_calls_are_shown_only_at_the_end_after_a_broken_call() -> None:
     gate = first_reply_gate()
     assert gate.show(Prose("One.")) == [TextDelta("One.")]
     assert gate.show(WithheldText("<tool_call>{")) == []
@@ -128,7 +128,7 @@ def test_a_continuation_adds_only_text_that_was_not_shown_before() -> None:
     assert added("I'll look. It is sunny.") == [TextDelta(" It is sunny.")]
 
 
-def test_with_adds_text_false_text_is_added_only_without_calls() -> None:
+def test_text_is_added_only_without_calls_if_adds_text_is_false() -> None:
     gate = continuation_gate("I'll look.", adds_text=False)
     assert gate.complete(Accepted("Sorry.", (PARIS,)), is_only_reply=False) == [
         ToolCalled(0, PARIS)
@@ -137,7 +137,7 @@ def test_with_adds_text_false_text_is_added_only_without_calls() -> None:
     assert gate.complete(Accepted("Sorry."), is_only_reply=False) == [TextDelta("\n\nSorry.")]
 
 
-def test_is_content_is_true_for_text_and_calls_but_not_for_reasoning() -> None:
+def test_text_and_calls_are_content_but_reasoning_is_not() -> None:
     assert is_content(TextDelta("a"))
     assert is_content(ToolCallStarted(0, "a", "b"))
     assert not is_content(ReasoningDelta("a"))
@@ -165,7 +165,7 @@ def lookahead_gate(*, shows_prose: bool = True) -> LookaheadGate:
     return LookaheadGate(gate, OFFERED)
 
 
-def test_hold_possible_calls_has_an_effect_only_with_policy_auto_and_no_answer_schema() -> None:
+def test_possible_calls_are_held_only_under_the_policy_auto_and_without_an_answer_schema() -> None:
     gate = FirstReplyGate(SentAnswer(), shows_prose=True)
     accepting = replace(OFFER, text_policy=TextPolicy.ACCEPT)
     assert isinstance(hold_possible_calls(gate, OFFER, is_retry=False), LookaheadGate)
@@ -214,7 +214,7 @@ def test_a_respond_message_a_call_or_the_end_releases_held_text() -> None:
     assert gate.end() == []
 
 
-def test_prose_is_shown_only_by_complete_if_shows_prose_is_false() -> None:
+def test_prose_is_not_shown_before_complete_is_called_if_shows_prose_is_false() -> None:
     gate = lookahead_gate(shows_prose=False)
     assert gate.is_unseen
     assert gate.show(Prose("It")) == []

@@ -140,14 +140,14 @@ def test_with_guardrails_off_an_invalid_call_is_returned_unchanged() -> None:
     book.end()
 
 
-def test_with_tool_choice_none_text_like_a_call_is_returned_unchanged() -> None:
+def test_text_like_a_call_is_returned_unchanged_if_tool_choice_is_none() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
     book.receive(TextDelta(LEAKED)).expect(TextDelta(LEAKED))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
 
 
-def test_with_tool_choice_none_a_call_is_retried_or_dropped_after_text() -> None:
+def test_a_call_is_retried_or_dropped_after_text_if_tool_choice_is_none() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
     call(book, "get_weather", PARIS)
     book.ask()
@@ -164,7 +164,7 @@ def test_with_tool_choice_none_a_call_is_retried_or_dropped_after_text() -> None
     assert Dropped("forbidden_call") in again.turn.facts
 
 
-def test_with_tool_choice_none_two_replies_with_calls_exhaust_the_turn() -> None:
+def test_two_replies_with_calls_exhaust_the_turn_if_tool_choice_is_none() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
     call(book, "get_weather", PARIS)
     call(book.ask(), "get_weather", PARIS)
@@ -349,7 +349,7 @@ def test_the_streamed_message_of_a_broken_respond_call_is_the_answer(arguments: 
     assert book.turn.next_request() is None
 
 
-def test_with_a_response_format_an_answer_tool_that_was_not_offered_is_rejected() -> None:
+def test_an_answer_tool_that_was_not_offered_is_rejected_if_there_is_a_response_format() -> None:
     book = Playbook.of(make_request(answer_schema=PLANET)).ask()
     call(book, "final_answer", '{"name": "Mars"}')
     assert RejectedReply("unknown_tool") in book.turn.facts
@@ -404,7 +404,7 @@ def test_a_call_after_respond_is_returned_with_the_message_of_respond() -> None:
     book.end()
 
 
-def test_under_policy_respond_prose_is_nudged_and_the_message_returned() -> None:
+def test_prose_is_nudged_under_the_policy_respond_and_the_message_is_returned() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
@@ -582,7 +582,7 @@ def test_the_end_of_a_call_or_a_copied_result_is_not_the_answer(leftover: str) -
 FENCED = f'```json\n{{"name": "get_weather", "arguments": {PARIS}}}\n```'
 
 
-def test_without_rescue_only_a_constrained_attempt_reads_calls_in_text() -> None:
+def test_only_a_constrained_attempt_reads_calls_in_text_if_rescue_is_disabled() -> None:
     policy = Policy(without=frozenset({"rescue"}), text_policy=TextPolicy.REQUIRE)
     book = Playbook.of(make_request(), policy).ask()
     for reply in (FENCED, f"<tool_call>{FENCED[8:-4]}</tool_call>"):
@@ -611,7 +611,7 @@ def test_the_nudge_after_a_truncated_call_says_that_the_call_was_cut_off() -> No
     book.end()
 
 
-def test_a_strict_turn_ends_exhausted_retries_with_an_error() -> None:
+def test_a_strict_turn_raises_guardrails_exhausted_after_its_last_attempt() -> None:
     book = Playbook.of(make_request(), Policy(is_strict=True, attempts=1)).ask()
     with pytest.raises(GuardrailsExhausted) as raised:
         call(book, "launch_rocket", "{}")
@@ -704,7 +704,7 @@ def test_the_usage_of_the_last_attempt_is_reported_with_the_sum_of_all_attempts(
 
 
 @pytest.mark.parametrize(("first_tokens", "bound"), [(100, 512), (400, 800), (None, None)])
-def test_max_tokens_of_the_constrained_attempt_depend_on_the_tokens_of_the_first(
+def test_max_tokens_of_the_constrained_attempt_depend_on_the_tokens_of_the_first_attempt(
     first_tokens: int | None, bound: int | None
 ) -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
@@ -757,7 +757,7 @@ def test_abandon_returns_nothing_after_text_of_the_retry_was_shown() -> None:
     assert book.turn.abandon() == ()
 
 
-def test_cut_off_ends_shown_text_with_the_finish_reason_length() -> None:
+def test_calling_cut_off_ends_shown_text_with_the_finish_reason_length() -> None:
     book = Playbook.of(make_request(tools=())).ask()
     book.receive(TextDelta("and on")).expect(TextDelta("and on"))
     book.shown += book.turn.cut_off()
@@ -765,7 +765,7 @@ def test_cut_off_ends_shown_text_with_the_finish_reason_length() -> None:
     book.end()
 
 
-def test_cut_off_shows_held_text_without_a_partial_call() -> None:
+def test_calling_cut_off_shows_held_text_without_a_partial_call() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(TextDelta("Let me see.\n"), TextDelta('<tool_call>\n{"name": "get_ti'))
     book.shown += book.turn.cut_off()
@@ -773,7 +773,7 @@ def test_cut_off_shows_held_text_without_a_partial_call() -> None:
     assert all(isinstance(event, TextDelta) for event in book.shown)
 
 
-def test_cut_off_returns_prose_although_a_call_is_required() -> None:
+def test_calling_cut_off_returns_prose_although_a_call_is_required() -> None:
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED)).ask()
     book.receive(TextDelta("and on"))
     book.shown += book.turn.cut_off()
@@ -781,7 +781,7 @@ def test_cut_off_returns_prose_although_a_call_is_required() -> None:
     book.end()
 
 
-def test_cut_off_returns_nothing_before_the_first_content() -> None:
+def test_calling_cut_off_returns_nothing_before_the_first_content() -> None:
     book = Playbook.of(make_request())
     assert book.turn.cut_off() == ()
     book.ask()

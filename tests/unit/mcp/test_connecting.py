@@ -52,7 +52,7 @@ async def test_tools_of_an_http_server_are_listed_and_called_with_the_configured
             assert result.structured_content == {"result": 3}
 
 
-async def test_if_an_http_server_refuses_the_client_its_status_is_logged() -> None:
+async def test_the_status_of_an_http_server_that_refuses_the_client_is_logged() -> None:
     async with tool_server_over_http() as server:
         log = LogTail()
         with pytest.raises((MCPError, ExceptionGroup)):
@@ -121,13 +121,13 @@ async def test_an_oversized_or_compressed_response_is_refused_without_reading_al
         ("[" * 60_000, True),
     ],
 )
-def test_has_too_many_values_does_not_count_commas_and_brackets_in_strings(
+def test_commas_and_brackets_in_strings_are_not_counted_as_values(
     document: str, *, is_many: bool
 ) -> None:
     assert has_too_many_values(document.encode()) is is_many
 
 
-async def test_if_the_program_exits_the_call_fails_and_on_lost_is_called() -> None:
+async def test_the_call_fails_and_on_lost_is_called_if_the_program_exits() -> None:
     lost = asyncio.Event()
     async with connect(program(), LogTail(), lambda _: lost.set()) as client:
         with pytest.raises(MCPError, match="Connection closed"):

@@ -37,7 +37,7 @@ GONE = ("has no tool 'gone'",)
         (("gone",), ("gone",), {}, GONE),
     ],
 )
-def test_select_returns_the_tools_in_the_settings_and_which_need_approval(
+def test_select_returns_the_tools_in_the_settings_and_whether_they_need_approval(
     tools: tuple[str, ...],
     ask: tuple[str, ...],
     offered: dict[str, bool],
@@ -64,7 +64,7 @@ def test_a_tool_without_a_name_is_skipped() -> None:
     assert selection.warnings == ("has a tool without a name: it is skipped",)
 
 
-def test_of_two_tools_with_the_same_sanitized_name_the_first_is_offered() -> None:
+def test_the_first_of_two_tools_with_the_same_sanitized_name_is_offered() -> None:
     twin = Definition("notes/list", "", {"type": "object"})
     selection = select([DOTTED, twin], ServerSpec("a", tools=("*",)))
     assert [tool.upstream_name for tool in selection.tools] == ["notes.list"]

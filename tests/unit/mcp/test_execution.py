@@ -42,7 +42,7 @@ async def test_execute_returns_outcomes_in_the_order_of_the_calls() -> None:
     assert source.calls[1][:2] == ("put", {"a": 1})
 
 
-async def test_with_a_limit_of_two_at_most_two_calls_run_concurrently() -> None:
+async def test_at_most_two_calls_run_concurrently_if_the_limit_is_two() -> None:
     source = FakeSource({"fake": TOOLS}, ANSWERS)
     tools = OperatorTools(source, TOOLS, CallLimits(parallel=2))
     running = asyncio.create_task(tools.execute(calls(*["hang"] * 7), RoundContext()))
@@ -236,7 +236,7 @@ def test_the_offered_tools_depend_on_the_setting_offer_and_on_the_request(
     assert names(offer, *requests, has_client_tools=has_client_tools) == offered
 
 
-def test_of_two_tools_with_one_name_the_tool_of_the_requested_server_is_offered() -> None:
+def test_the_tool_of_the_requested_server_is_offered_if_two_tools_have_one_name() -> None:
     for offer in (ON_REQUEST, ALWAYS):
         offered = offer.select_tools((), [request_server("files")], "")
         assert FILES[1] in offered

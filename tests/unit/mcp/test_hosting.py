@@ -36,7 +36,7 @@ SETTINGS = Settings.model_validate(
 )
 
 
-def test_specs_of_converts_the_mcp_settings_to_server_specs() -> None:
+def test_the_mcp_settings_are_converted_to_server_specs() -> None:
     first, second = specs_of(SETTINGS)
     assert (first.url, first.headers, first.tools) == ("http://h/mcp", {"x": "secret"}, ("find",))
     assert (second.command[-1], second.env, second.prefix) == (PROGRAM, {"K": "secret"}, "b_")
@@ -56,7 +56,7 @@ def test_the_error_without_the_mcp_sdk_says_what_to_install(
     assert specs_of(Settings()) == ()
 
 
-def test_hosting_of_uses_offer_rounds_and_hosted_tools_of_the_settings() -> None:
+def test_the_hosting_has_the_offer_the_rounds_and_the_hosted_tools_of_the_settings() -> None:
     source = FakeSource({"a": (served("find", "a"),)})
     hosting = hosting_of(SETTINGS.tools, source)
     assert hosting.offer.offering == "always"

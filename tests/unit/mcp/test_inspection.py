@@ -28,7 +28,7 @@ def test_inspect_servers_lists_all_definitions_and_the_offered_tools() -> None:
     assert document["digest"] == listing.digest
 
 
-def test_if_no_tool_is_offered_the_digest_is_that_of_all_tools() -> None:
+def test_the_digest_covers_all_tools_if_no_tool_is_offered() -> None:
     (listing,) = asyncio.run(inspect_servers(settings(tools=())))
     assert listing.digest == digest_of(listing.definitions)
 

@@ -52,7 +52,7 @@ def text_content(text: str) -> mcp.TextContent:
         (result(isError=True), "Error: the tool failed"),
     ],
 )
-def test_text_of_joins_the_text_content_and_marks_errors(
+def test_text_contents_are_joined_and_errors_are_marked(
     given: mcp.CallToolResult, text: str
 ) -> None:
     assert text_of(given, 1000) == text
@@ -242,7 +242,7 @@ async def test_after_too_many_crashes_a_program_is_not_restarted(
     assert "tool server fake ended" in caplog.text
 
 
-async def test_if_a_program_cannot_be_started_the_problem_names_its_path() -> None:
+async def test_the_problem_of_a_program_that_cannot_be_started_names_its_path() -> None:
     async with running(ServerSpec("x", command=("/no/such/program",))) as server:
         assert not await server.wait_settled(TIMEOUT_SECONDS)
         assert "cannot run /no/such/program" in server.problem
@@ -351,7 +351,7 @@ async def test_a_program_that_is_starting_exits_when_its_server_is_stopped(
             os.kill(int(started.split()[0]), 0)
 
 
-async def test_after_the_server_lost_a_session_the_next_call_uses_a_new_session() -> None:
+async def test_the_next_call_uses_a_new_session_after_the_server_lost_a_session() -> None:
     forgetful = ForgetfulToolServer()
     async with listening(forgetful) as url:
         spec = ServerSpec("old", f"{url.url}/mcp", tools=("echo",))

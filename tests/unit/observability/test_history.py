@@ -117,7 +117,7 @@ def test_a_request_that_waited_one_millisecond_is_not_shown_as_waiting() -> None
     assert (point.running, point.waiting) == (1, 0)
 
 
-def test_counts_returns_a_copy_that_later_requests_do_not_change() -> None:
+def test_the_returned_counts_are_a_copy_that_later_requests_do_not_change() -> None:
     history = History()
     history.count(RECORD, 58.0)
     history.count(RECORD, 60.0)  # in another bucket, of another minute

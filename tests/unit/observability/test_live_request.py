@@ -115,7 +115,7 @@ def test_a_token_count_that_the_backend_did_not_report_is_none() -> None:
     assert request.record().tokens == Tokens(3, None, None)
 
 
-def test_left_of_a_record_is_the_stage_in_which_the_client_disconnected() -> None:
+def test_the_field_left_of_a_record_is_the_stage_in_which_the_client_disconnected() -> None:
     disconnected = LiveRequest("r")
     assert disconnected.record().left == "receiving"
     request = make_request()

@@ -125,7 +125,7 @@ def test_a_short_line_is_never_wider_than_the_terminal(columns: int) -> None:
             assert "\n" not in line
 
 
-def test_in_forty_columns_a_short_line_has_no_time_of_day() -> None:
+def test_a_short_line_in_forty_columns_has_no_time_of_day() -> None:
     assert line_for(SHORT, 40) == "repaired  qwen3  1.2 s  1,234 in, 56 out"
 
 
@@ -161,7 +161,7 @@ def test_the_short_format_prints_a_traceback_on_several_lines() -> None:
     assert lines[-1] == "ValueError: odd"
 
 
-def test_columns_overrides_the_terminal_width_and_the_default_is_80(
+def test_the_variable_columns_overrides_the_terminal_width_and_the_default_is_80(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "57")
@@ -365,7 +365,7 @@ def test_lines_below_the_configured_level_are_dropped() -> None:
     assert stream.getvalue() == ""
 
 
-def test_after_configure_logging_is_called_twice_each_line_is_logged_once() -> None:
+def test_each_line_is_logged_once_even_if_configure_logging_is_called_twice() -> None:
     stream = StringIO()
     configure_logging("text", "info", stream)
     configure_logging("text", "info", stream)
@@ -373,7 +373,7 @@ def test_after_configure_logging_is_called_twice_each_line_is_logged_once() -> N
     assert stream.getvalue().count("\n") == 1
 
 
-def test_without_a_terminal_logs_default_to_json() -> None:
+def test_logs_are_json_by_default_if_there_is_no_terminal() -> None:
     stream = StringIO()
     configure_logging("auto", "info", stream)
     RequestLog().take(RECORD)

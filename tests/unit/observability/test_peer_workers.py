@@ -67,7 +67,7 @@ def test_unreadable_count_files_are_skipped(shared: SharedCounts) -> None:
     assert shared.others() == ()
 
 
-def test_with_a_missing_folder_publish_and_others_raise_no_exception(tmp_path: Path) -> None:
+def test_publish_and_others_raise_no_exception_if_the_folder_is_missing(tmp_path: Path) -> None:
     shared = SharedCounts(WorkerIdentity(1, tmp_path / "gone"))
     shared.publish(counts_at(1.0))
     assert shared.others() == ()

@@ -19,7 +19,7 @@ def test_overhead_is_the_total_time_minus_queue_and_backend_time() -> None:
     assert RECORD.overhead == 10.0 - 2.0 - 2.0 - 1.0
 
 
-def test_without_attempts_overhead_is_the_total_time_minus_queue_time() -> None:
+def test_the_overhead_without_attempts_is_the_total_time_minus_queue_time() -> None:
     assert RequestRecord(id="r", begun_at=0, seconds=0.5, status=400).overhead == 0.5
     assert RequestRecord(id="r", begun_at=0, seconds=0.5, status=200, queued=0.6).overhead == 0.0
 

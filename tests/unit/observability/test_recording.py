@@ -278,7 +278,7 @@ def test_a_line_truncated_by_a_full_disk_is_skipped(
 
 
 @pytest.mark.fault("F108")
-def test_while_the_disk_is_blocked_write_does_not_wait_and_exchanges_are_dropped(
+def test_write_does_not_wait_but_drops_exchanges_while_the_disk_is_blocked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, write, disk_continues = tmp_path / "recording.jsonl", os.write, threading.Event()
@@ -339,7 +339,7 @@ def test_an_exchange_in_memory_equals_the_redacted_line_of_the_file(tmp_path: Pa
     assert kept.reason(8) == "too_large"
 
 
-def test_without_a_path_exchanges_are_stored_in_memory_only() -> None:
+def test_exchanges_are_stored_only_in_memory_if_no_path_is_given() -> None:
     kept = KeptExchanges(100_000)
     recording = Recording(None, 0, (), kept)
     recording.write(EXCHANGE, number=1)

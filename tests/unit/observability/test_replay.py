@@ -126,7 +126,7 @@ def test_a_replay_with_the_same_verdict_and_answer_has_no_changes() -> None:
     assert replay(exchange(), PROFILES) == ReplayResult("r", "m")
 
 
-def test_the_replay_uses_opens_thoughts_of_the_recording_to_split_off_reasoning() -> None:
+def test_the_recorded_value_of_opens_thoughts_decides_how_a_replay_splits_off_reasoning() -> None:
     recorded = exchange((["text", f"I look.\n</think>\n{CALL}"], ["finished", "stop"]))
     recorded = structs.replace(
         recorded, policy=structs.replace(recorded.policy, text_policy=TextPolicy.AUTO)
@@ -174,11 +174,11 @@ def test_a_replay_ends_at_the_first_accepted_reply_even_if_a_retry_was_recorded(
     assert changes_["attempts"] == ("as_asked (prose), nudged (accepted)", "as_asked (accepted)")
 
 
-def test_the_replay_outcome_is_fails_if_the_only_recorded_generation_failed() -> None:
+def test_a_replay_has_the_outcome_fails_if_the_only_recorded_generation_failed() -> None:
     assert changes(exchange((["failed", "timed_out"],)))["outcome"] == ("repaired", "fails")
 
 
-def test_the_replay_outcome_of_an_invalid_request_is_refused_with_the_reason() -> None:
+def test_a_replay_of_an_invalid_request_has_the_outcome_refused_with_the_reason() -> None:
     broken: JsonObject = {**REQUEST, "messages": "none"}
     assert changes(exchange(request=broken))["outcome"][1].startswith("refused: messages")
 
@@ -288,7 +288,7 @@ PROSE: tuple[Piece, ...] = (["text", "It will "], ["text", "rain."], ["finished"
 RESCUED: tuple[Piece, ...] = (["text", CALL], ["finished", "stop"])
 
 
-def test_before_after_returns_the_generation_and_the_recorded_answer() -> None:
+def test_the_function_before_after_returns_the_generation_and_the_recorded_answer() -> None:
     comparison = show(RESCUED)
     (generation,) = comparison.generations
     assert (generation.text, generation.ending) == (CALL, "finished: stop")

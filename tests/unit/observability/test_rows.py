@@ -42,7 +42,7 @@ RECORD = RequestRecord(
 )
 
 
-def test_row_of_converts_all_fields_of_a_record() -> None:
+def test_all_fields_of_a_record_are_converted_to_a_row() -> None:
     row = row_of(RECORD, "abc-1")
     assert (row.id, row.request_id, row.client, row.phase) == ("abc-1", "r", "anna", "over")
     assert (row.seconds, row.status, row.outcome) == (3.0, 200, "repaired")
@@ -67,7 +67,7 @@ def test_row_of_converts_all_fields_of_a_record() -> None:
     assert row.trace == f"{7:032x}"
 
 
-def test_problem_of_a_row_is_the_escaped_error_message_or_empty() -> None:
+def test_the_problem_of_a_row_is_the_escaped_error_message_or_empty() -> None:
     assert row_of(replace(RECORD, status=404, refusal="No\x1b[2J"), "a").problem == "No\\x1b[2J"
     assert row_of(RECORD, "a").problem == ""
 

@@ -70,8 +70,8 @@ SENTENCES: tuple[tuple[Fact, str], ...] = (
     ),
     (
         facts.EndedThoughts(),
-        "The reply closed a reasoning block that it never opened; later replies are split at that "
-        "mark.",
+        "The reply ended a reasoning block that it had not begun; in later replies, text before "
+        "such an end mark is treated as reasoning.",
     ),
     (facts.Unchecked("look", "no schema"), "The arguments of look were not validated: no schema."),
     (
@@ -120,7 +120,7 @@ SENTENCES: tuple[tuple[Fact, str], ...] = (
     ),
     (facts.Compacted(2, 1, 0, 1, 90, 100, 128), ""),
     (facts.Asked("as_asked"), ""),
-    (facts.ToolRan("search", "find", "done", 1), ""),  # it is in the row itself
+    (facts.ToolRan("search", "find", "done", 1), ""),  # the row already shows the call
 )
 
 
@@ -137,7 +137,7 @@ def test_each_fact_has_the_sentence_of_this_table_or_none(fact: Fact, sentence: 
     [
         ((), ""),
         ((facts.Asked("as_asked"),), ""),
-        ((facts.Omitted("web_search"),), ""),  # as in every request of some clients
+        ((facts.Omitted("web_search"),), ""),  # some clients always cause it
         ((facts.Rescued("hermes", "f"),), "a call rescued from text (hermes)"),
         (
             (facts.Rescued("hermes", "f"), facts.Rescued("hermes", "g"), facts.Rescued("xml", "g")),
@@ -195,7 +195,7 @@ def test_the_table_of_sentences_covers_every_kind_of_fact() -> None:
     assert {type(fact) for fact, _ in SENTENCES} == set(Fact.__subclasses__())
 
 
-def test_every_attempt_kind_defect_and_error_has_a_sentence() -> None:
+def test_every_defect_every_error_and_every_kind_of_attempt_has_a_sentence() -> None:
     assert WORDS.attempts.keys() == {*get_args(AttemptKind)}
     assert WORDS.defects.keys() == {member.value for member in Defect}
     assert word_for(TemperError()) in WORDS.errors
@@ -210,7 +210,7 @@ def test_every_attempt_kind_defect_and_error_has_a_sentence() -> None:
     assert problem_sentence(None, None) == ""
 
 
-def test_sentences_returns_equal_sentences_once_and_at_most_forty_in_all() -> None:
+def test_equal_sentences_are_returned_once_and_at_most_forty_sentences_in_all() -> None:
     lines = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
     assert lines == ("Invalid JSON in a call of a was repaired.",)
     assert len(sentences(facts.Repaired(str(number)) for number in range(1000))) == 40

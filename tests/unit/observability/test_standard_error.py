@@ -93,7 +93,7 @@ def test_no_text_is_lost_if_another_process_made_the_pipe_non_blocking() -> None
         assert read_lines(reader, 1) == ["late\n"]
 
 
-def test_click_writes_to_it_as_to_a_text_stream(
+def test_click_writes_to_standard_error_as_to_a_text_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read_end, write_end = os.pipe()

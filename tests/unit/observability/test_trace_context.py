@@ -14,7 +14,7 @@ def test_a_traceparent_gives_a_new_span_id_with_the_span_of_the_client_as_parent
 
 
 @pytest.mark.parametrize(("flags", "is_sampled"), [("00", False), ("02", False), ("03", True)])
-def test_is_sampled_is_the_sampled_flag_of_the_traceparent(flags: str, is_sampled: bool) -> None:
+def test_the_sampled_flag_is_read_from_the_traceparent(flags: str, is_sampled: bool) -> None:
     assert trace_of(f"00-{TRACE}-{PARENT}-{flags}").is_sampled is is_sampled
 
 

@@ -71,7 +71,7 @@ async def test_an_idle_model_is_unloaded_for_a_request_for_another_model() -> No
         assert scenario.fleet.condition("a") == "unloaded"
 
 
-async def test_if_a_model_fails_to_load_its_waiting_requests_fail_with_the_reason() -> None:
+async def test_waiting_requests_fail_with_the_reason_if_their_model_fails_to_load() -> None:
     async with running_fleet() as scenario:
         lease = scenario.lease("a", "1")
         scenario.servers["a"].finish(LaunchFailed("llama-server", "is out of memory"))
@@ -96,7 +96,7 @@ async def test_loading_is_canceled_if_only_another_model_is_still_requested() ->
         assert scenario.servers["a"].stops == 1
 
 
-async def test_keep_with_zero_seconds_stops_an_idle_model_at_once() -> None:
+async def test_calling_keep_with_zero_seconds_stops_an_idle_model_at_once() -> None:
     async with running_fleet() as scenario:
         scenario.servers["a"].finish()
         await scenario.lease("a").wait_until_granted()
@@ -137,7 +137,7 @@ async def test_a_request_above_the_limit_of_waiting_requests_raises_queue_full()
             scenario.lease("b")
 
 
-async def test_close_stops_all_servers_and_starts_no_waiting_model() -> None:
+async def test_calling_close_stops_all_servers_and_starts_no_waiting_model() -> None:
     async with running_fleet(ttl=60) as scenario:
         scenario.servers["a"].finish()
         await scenario.lease("a").wait_until_granted()
@@ -171,7 +171,7 @@ async def test_preload_starts_a_model_without_a_request() -> None:
         assert scenario.servers["a"].starts == 1
 
 
-async def test_if_a_preloaded_model_fails_to_load_the_reason_is_logged(
+async def test_the_reason_is_logged_if_a_preloaded_model_fails_to_load(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with running_fleet() as scenario:

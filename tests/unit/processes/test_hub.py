@@ -152,7 +152,7 @@ def test_an_unusable_endpoint_is_named_in_the_error(
     assert error_of_pull(FakeHub({}), tmp_path, HF_ENDPOINT=endpoint).startswith(sentence)
 
 
-def test_with_too_little_disk_space_the_download_fails_before_it_starts(
+def test_the_download_fails_before_it_starts_if_the_disk_space_is_too_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
@@ -163,7 +163,7 @@ def test_with_too_little_disk_space_the_download_fails_before_it_starts(
     assert fake.ranges == []
 
 
-def test_if_the_disk_fills_up_during_the_download_the_error_says_so(
+def test_the_error_says_that_the_disk_filled_up_during_the_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_arguments: object) -> None:

@@ -169,13 +169,13 @@ def printing_program(text: str, code: int = 0) -> Sequence[str]:
         ("", 0, True),
     ],
 )
-def test_uses_devices_is_false_only_for_an_empty_list_of_devices(
+def test_a_program_uses_no_devices_only_if_it_prints_an_empty_list_of_devices(
     text: str, code: int, *, expected: bool
 ) -> None:
     assert uses_devices(printing_program(text, code)) is expected
 
 
-def test_uses_devices_is_true_for_a_missing_or_hanging_program(
+def test_a_missing_or_hanging_program_is_assumed_to_use_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert uses_devices(("/no/such/program",))
@@ -183,7 +183,7 @@ def test_uses_devices_is_true_for_a_missing_or_hanging_program(
     assert uses_devices((sys.executable, "-c", "import time; time.sleep(60)"))
 
 
-def test_uses_devices_reads_the_list_of_the_embedded_server() -> None:
+def test_the_list_of_devices_of_the_embedded_server_is_read() -> None:
     # the result depends on the machine: True with a GPU and a wheel for this GPU
     import xllamacpp
 

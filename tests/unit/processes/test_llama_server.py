@@ -42,7 +42,7 @@ def start(program: tuple[str, ...], model: Path) -> None:
     asyncio.run(run())
 
 
-def test_if_the_program_exits_at_once_the_error_explains_its_output(model: Path) -> None:
+def test_the_error_for_a_program_that_exits_at_once_explains_its_output(model: Path) -> None:
     script = "import sys; sys.exit('error: invalid argument: -np')"
     with pytest.raises(LaunchFailed, match="does not know an argument") as failure:
         start((sys.executable, "-c", script), model)
@@ -105,14 +105,14 @@ def test_a_failed_download_raises_launch_failed(tmp_path: Path) -> None:
         ("error: invalid argument: --no-webui", "an argument (--no-webui)"),
     ],
 )
-def test_for_a_known_line_of_output_the_error_says_what_to_do(line: str, meaning: str) -> None:
+def test_the_error_for_a_known_line_of_output_says_what_to_do(line: str, meaning: str) -> None:
     error = explain_failure("s", ("loading model", line, "exiting"))
     assert meaning in error.problem
     assert error.is_lasting
 
 
 @pytest.mark.parametrize("lines", [["one", "the dog ate it"], ["error: the dog ate it", "0x1"]])
-def test_for_unknown_output_the_error_quotes_it_and_the_start_may_be_retried(
+def test_the_error_for_unknown_output_quotes_it_and_the_start_may_be_retried(
     lines: list[str],
 ) -> None:
     error = explain_failure("s", tuple(lines))
@@ -121,7 +121,7 @@ def test_for_unknown_output_the_error_quotes_it_and_the_start_may_be_retried(
     assert not error.is_lasting
 
 
-def test_for_an_exit_without_output_the_error_says_without_any_output() -> None:
+def test_the_error_for_an_exit_without_output_says_without_any_output() -> None:
     assert explain_failure("s", ()).problem == "ended before it was ready, without any output"
 
 

@@ -87,7 +87,7 @@ async def test_a_request_waits_for_the_server_and_is_sent_to_its_current_address
     await scenario.backend.close()
 
 
-async def test_if_the_server_starts_longer_than_load_wait_the_error_has_loading_set() -> None:
+async def test_the_error_has_loading_set_if_the_start_takes_longer_than_load_wait() -> None:
     error = await error_of(ManagedScenario(STARTING, load_wait=0.0))
     assert (error.loading, error.is_managed) == (True, False)
 
@@ -103,7 +103,7 @@ async def test_a_request_waits_until_the_server_has_restarted() -> None:
     assert (await request)[-1] == ReplyFinished("stop")
 
 
-async def test_if_a_restart_takes_longer_than_load_wait_the_error_has_retry_after() -> None:
+async def test_the_error_has_retry_after_if_a_restart_takes_longer_than_load_wait() -> None:
     error = await error_of(ManagedScenario(WAITING, load_wait=0.0))
     assert str(error) == "The backend llama-server/qwen is being restarted: it crashed."
     assert (error.is_managed, error.retry_after) == (True, 2)
@@ -215,7 +215,7 @@ async def test_a_timeout_and_a_503_for_loading_are_not_reported_as_a_crash() -> 
 
 
 @pytest.mark.parametrize("status", [ServerStatus(), STARTING, WAITING, DOWN])
-async def test_while_the_server_is_not_ready_describe_returns_the_planned_description(
+async def test_describe_returns_the_planned_description_while_the_server_is_not_ready(
     status: ServerStatus,
 ) -> None:
     scenario = ManagedScenario(status)
@@ -229,7 +229,7 @@ async def test_while_the_server_is_not_ready_describe_returns_the_planned_descri
     await scenario.backend.close()
 
 
-async def test_when_the_server_is_ready_describe_returns_what_it_reports() -> None:
+async def test_describe_returns_the_reported_description_when_the_server_is_ready() -> None:
     scenario = ManagedScenario(READY)
     root, routes = FIRST.base_url, scenario.routes
     properties = {
@@ -253,7 +253,7 @@ async def test_when_the_server_is_ready_describe_returns_what_it_reports() -> No
     assert tokenize_route.called
 
 
-async def test_if_the_server_is_unreachable_describe_returns_the_planned_description() -> None:
+async def test_describe_returns_the_planned_description_if_the_server_is_unreachable() -> None:
     scenario = ManagedScenario(READY)
     scenario.routes.get(f"{FIRST.base_url}/props").mock(side_effect=httpx.ConnectError("gone"))
     scenario.routes.get(f"{FIRST.base_url}/v1/models").mock(side_effect=httpx.ConnectError("gone"))

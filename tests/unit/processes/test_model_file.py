@@ -146,7 +146,7 @@ def test_a_model_name_that_is_not_a_string_is_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 4, 20, 100, 3000])
-def test_for_a_truncated_file_read_model_file_returns_only_the_path_as_a_name(
+def test_read_model_file_returns_only_the_path_as_a_name_for_a_truncated_file(
     model: Path, tmp_path: Path, size: int
 ) -> None:
     broken = tmp_path / "broken.gguf"
@@ -155,7 +155,7 @@ def test_for_a_truncated_file_read_model_file_returns_only_the_path_as_a_name(
 
 
 @pytest.mark.parametrize("content", [b"no model at all", b"GGUF\x03\0\0\0" + b"\xff" * 64])
-def test_for_a_file_of_another_format_read_model_file_returns_only_the_path_as_a_name(
+def test_read_model_file_returns_only_the_path_as_a_name_for_a_file_of_another_format(
     tmp_path: Path, content: bytes
 ) -> None:
     other = tmp_path / "other.gguf"
@@ -163,5 +163,5 @@ def test_for_a_file_of_another_format_read_model_file_returns_only_the_path_as_a
     assert read_model_file(other).names == (str(other),)
 
 
-def test_for_a_missing_file_read_model_file_returns_only_the_path_as_a_name(tmp_path: Path) -> None:
+def test_read_model_file_returns_only_the_path_as_a_name_for_a_missing_file(tmp_path: Path) -> None:
     assert read_model_file(tmp_path / "none.gguf") == ModelFile((str(tmp_path / "none.gguf"),))

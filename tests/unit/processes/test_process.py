@@ -85,7 +85,7 @@ def open_files() -> set[str]:
     return files
 
 
-def test_with_on_terminal_a_child_writes_to_a_terminal_which_is_closed_after_the_exit() -> None:
+def test_a_child_with_on_terminal_writes_to_a_terminal_that_is_closed_after_the_exit() -> None:
     lines: list[str] = []
 
     async def work() -> tuple[str, ...]:

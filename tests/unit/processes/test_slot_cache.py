@@ -206,7 +206,7 @@ async def test_the_slots_of_a_sleeping_server_are_not_listed(runs: ServerRuns) -
 
 @pytest.mark.parametrize("action", ["save", "restore"])
 @with_timeout
-async def test_after_a_refused_save_or_restore_no_further_requests_are_sent(
+async def test_no_further_requests_are_sent_after_a_refused_save_or_restore(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture, action: str
 ) -> None:
     await runs.run_once("refuses save" if action == "save" else "")
@@ -226,7 +226,7 @@ async def test_after_a_refused_save_or_restore_no_further_requests_are_sent(
     ],
 )
 @with_timeout
-async def test_after_a_failed_save_no_file_remains(
+async def test_no_file_remains_after_a_failed_save(
     runs: ServerRuns, caplog: pytest.LogCaptureFixture, failure: str, problem: str
 ) -> None:
     runs.cache.seconds = 0.5

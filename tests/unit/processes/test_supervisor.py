@@ -131,7 +131,7 @@ async def test_ready_called_after_a_crash_returns_the_restarted_server() -> None
     await supervisor.close()
 
 
-async def test_after_too_many_crashes_ready_raises_the_reason_until_stop_is_called() -> None:
+async def test_ready_raises_the_reason_after_too_many_crashes_until_stop_is_called() -> None:
     recorder = StatusRecorder()
     policy = RestartPolicy(first_delay=0.0, most_failures=3)
     supervisor = Supervisor("child", program(CRASHES), policy=policy, on_change=recorder.note)
@@ -149,7 +149,7 @@ async def test_after_too_many_crashes_ready_raises_the_reason_until_stop_is_call
     await supervisor.close()
 
 
-async def test_a_start_that_failed_with_is_lasting_is_not_retried() -> None:
+async def test_a_start_with_a_lasting_failure_is_not_retried() -> None:
     recorder = StatusRecorder()
     failure = LaunchFailed("child", "is no program", is_lasting=True)
     supervisor = Supervisor("child", lambda: broken(failure), on_change=recorder.note)
@@ -184,7 +184,7 @@ async def test_stop_ends_the_process_and_ready_starts_it_again() -> None:
     await supervisor.close()
 
 
-async def test_if_stop_is_called_waiting_calls_of_ready_raise_never_became_ready() -> None:
+async def test_waiting_calls_of_ready_raise_never_became_ready_if_stop_is_called() -> None:
     supervisor = Supervisor("child", program("import signal; signal.pause()"))
     waiting = asyncio.create_task(supervisor.ready())
     await asyncio.sleep(0)

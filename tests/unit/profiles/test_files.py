@@ -221,7 +221,7 @@ def test_the_error_for_invalid_toml_names_the_file(tmp_path: Path) -> None:
         (SMALL.replace("[match]\nnames", "[match]\n#"), "the file: match needs names, "),
         (SMALL.replace("sources", "#"), "sources: is missing; add it"),
         (SMALL.replace("https:", "ftp:"), "sources.0: String should match pattern"),
-        (SMALL.replace('"mine"', '"generic"'), "the file: the name generic is taken"),
+        (SMALL.replace('"mine"', '"generic"'), "the file: the name 'generic' is reserved"),
         (
             SMALL.replace('"mine"', '"yours"'),
             "name: 'yours' is not the name of the file; rename one of them",

@@ -71,7 +71,7 @@ def test_without_a_template_the_profile_says_whether_earlier_reasoning_is_render
 
 
 @pytest.mark.parametrize("replay", [None, "last", "full"])
-def test_kept_by_template_variables_are_set_only_with_replay_full(
+def test_the_template_variables_in_kept_by_are_set_only_if_replay_is_full(
     replay: Replay | None,
 ) -> None:
     keeps = {"preserve_thinking": True}
@@ -89,7 +89,7 @@ def test_with_the_react_convention_a_model_makes_one_call_at_a_time(
     assert overridden.quirks.calls_in_parallel is several
 
 
-def test_for_a_template_without_tools_a_convention_is_used_unless_set_to_empty() -> None:
+def test_a_convention_is_used_for_a_template_without_tools_unless_it_is_set_to_empty() -> None:
     evidence = Evidence(("falcon-7b",), template="{{ messages }}")
     assert identify_model("m", evidence, PROFILES, Overrides()).quirks.convention == "hermes"
     assert identify_model("m", evidence, PROFILES, Overrides(convention="")).quirks.convention == ""
@@ -192,7 +192,7 @@ def test_control_tokens_are_those_of_the_profile_and_not_read_from_the_template(
         ("", False),
     ],
 )
-def test_renders_tools_is_true_if_the_code_of_a_template_uses_the_variable_tools(
+def test_a_template_renders_tools_if_its_code_uses_the_variable_tools(
     text: str, renders: bool
 ) -> None:
     assert renders_tools(text) is renders
@@ -202,17 +202,17 @@ def convention(profile: Profile, template: str) -> str:
     return quirks_for(profile, template).convention
 
 
-def test_for_a_template_without_tools_the_fallback_convention_is_used() -> None:
+def test_the_fallback_convention_is_used_for_a_template_without_tools() -> None:
     assert convention(Profile("a", "A", Quirks()), CHATML) == "hermes"
     assert convention(Profile("a", "A", Quirks(), fallback_convention="json"), CHATML) == "json"
 
 
-def test_for_a_template_without_tools_the_convention_of_the_profile_is_used() -> None:
+def test_the_convention_of_the_profile_is_used_for_a_template_without_tools() -> None:
     profile = Profile("a", "A", Quirks(convention="gemma"), fallback_convention="json")
     assert convention(profile, GEMMA3) == "gemma"
 
 
-def test_for_a_template_with_tools_no_convention_is_used() -> None:
+def test_no_convention_is_used_for_a_template_with_tools() -> None:
     assert convention(Profile("a", "A", Quirks()), QWEN35) == ""
     assert convention(Profile("a", "A", Quirks(convention="json")), QWEN35) == ""
 
@@ -223,7 +223,7 @@ def test_without_a_template_the_quirks_of_the_profile_are_unchanged() -> None:
     assert quirks_for(Profile("a", "A", Quirks()), "").convention == ""
 
 
-def test_takes_tools_reported_by_the_backend_takes_precedence_over_the_template() -> None:
+def test_the_reported_support_of_tools_takes_precedence_over_the_template() -> None:
     profile = Profile("a", "A", Quirks(convention="gemma"), fallback_convention="json")
     assert quirks_for(profile, CHATML, takes_tools=True).convention == ""
     assert quirks_for(profile, "", takes_tools=True).convention == ""
@@ -231,7 +231,7 @@ def test_takes_tools_reported_by_the_backend_takes_precedence_over_the_template(
     assert quirks_for(Profile("a", "A", Quirks()), "", takes_tools=False).convention == "hermes"
 
 
-def test_quirks_for_changes_only_the_quirks_that_depend_on_the_template() -> None:
+def test_a_template_changes_only_the_quirks_that_depend_on_it() -> None:
     quirks = Quirks(syntaxes=("hermes",), resets_state=True)
     corrected = quirks_for(Profile("a", "A", quirks), QWEN35)
     assert corrected == Quirks(

@@ -145,7 +145,7 @@ def test_the_observed_reasoning_habit_is_reset_only_if_the_model_changes() -> No
 
 
 @pytest.mark.deep
-def test_after_a_thousand_models_the_first_is_queried_again() -> None:
+def test_the_first_model_is_queried_again_after_a_thousand_models() -> None:
     backend = QueriedModels()
     for number in range(1000):
         backend.profile(f"falcon-{number}")
@@ -170,7 +170,7 @@ def test_the_profile_of_a_model_is_logged_once_with_the_reason(
     ]
 
 
-async def test_close_cancels_running_lookups() -> None:
+async def test_calling_close_cancels_running_lookups() -> None:
     backend = SlowBackend()
     models = KnownModels(backend, PROFILES)
     await models.close()

@@ -290,7 +290,7 @@ def test_models_are_recognized_by_common_names(name: str, expected: str) -> None
 
 
 @pytest.mark.parametrize("name", [name for name, _ in TABLE])
-def test_for_every_name_one_profile_matches_better_than_all_others(name: str) -> None:
+def test_every_name_matches_one_profile_better_than_all_others(name: str) -> None:
     strengths = [candidate.strength for candidate in candidates(Evidence((name,)), PROFILES)]
     assert len(strengths) < 2 or strengths[0] > strengths[1]
 
@@ -359,7 +359,7 @@ def test_the_reason_of_a_recognition_says_what_matched(evidence: Evidence, reaso
     assert recognize(evidence, PROFILES).reason == reason
 
 
-def test_of_two_equally_good_profiles_the_alphabetically_first_is_selected() -> None:
+def test_the_alphabetically_first_of_two_equally_good_profiles_is_selected() -> None:
     equal_profiles = [
         Profile(name, name, GENERIC.quirks, Matching(names=("*twin*",))) for name in ("b", "a")
     ]

@@ -87,7 +87,7 @@ def test_concurrent_saves_leave_only_complete_files(tmp_path: Path) -> None:
     assert {file.suffix for file in tmp_path.iterdir()} == {".json"}
 
 
-def test_above_the_limit_the_oldest_measurement_is_removed(
+def test_the_oldest_measurement_is_removed_above_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tried_models, "_MOST", 3)

@@ -33,12 +33,12 @@ def settings_of(file: Path, text: str, **values: object) -> tuple[Arguments, Set
     return arguments, check_settings(arguments)
 
 
-def test_arguments_of_none_get_their_defaults() -> None:
+def test_arguments_with_the_value_none_get_their_defaults() -> None:
     values = dict.fromkeys(("config", "scraping", "affinity", "replicas", "gpus"))
     assert read_arguments(values) == Arguments()
 
 
-def test_without_arguments_all_arguments_get_their_defaults() -> None:
+def test_all_arguments_get_their_defaults_if_none_are_given() -> None:
     assert read_arguments({}) == Arguments()
     assert Arguments().file == Path("temper.toml")
 
@@ -118,7 +118,7 @@ def test_affinity_selects_whether_requests_are_routed_by_session(file: Path) -> 
     assert "request_router_config" not in deployment_options(*pool, is_behind_haproxy=True)
 
 
-def test_is_unit_is_true_for_a_models_section_with_a_path() -> None:
+def test_a_models_section_with_a_path_is_a_unit() -> None:
     assert is_unit(load_settings(None, {"models": {"one": {"path": "m.gguf"}}}))
 
 

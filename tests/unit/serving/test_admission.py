@@ -23,7 +23,7 @@ def test_requests_are_admitted_up_to_the_capacity() -> None:
     assert (queue.served, queue.waiting) == (2, 1)
 
 
-def test_with_an_unknown_capacity_no_request_waits() -> None:
+def test_no_request_waits_if_the_capacity_is_unknown() -> None:
     assert all(ticket.is_served for ticket in join(WaitingQueue(), *"abcabc"))
 
 
@@ -203,7 +203,7 @@ def test_a_low_priority_request_that_was_passed_over_eight_times_is_next() -> No
     assert MOST_PASSED_OVER == 8
 
 
-def test_of_two_requests_passed_over_eight_times_the_lower_priority_is_next() -> None:
+def test_the_request_of_lower_priority_is_next_if_two_were_passed_over_eight_times() -> None:
     queue = WaitingQueue(capacity=1)
     (first,) = join(queue, "a")
     low, normal = queue.join("c", LOW), queue.join("b", NORMAL)
@@ -358,7 +358,7 @@ def test_slots_are_granted_by_priority() -> None:
     assert asyncio.run(serve_in_order(admission)) == ["a", "d", "c", "b"]
 
 
-def test_upcoming_lists_the_waiting_requests_in_the_order_of_service() -> None:
+def test_waiting_requests_are_listed_in_the_order_of_service() -> None:
     queue = WaitingQueue(capacity=1)
     current = queue.join("a")
     priorities = [*("low",) * 2, *("normal",) * 3, *("high",) * (MOST_PASSED_OVER + 2)]

@@ -19,7 +19,7 @@ def overrides(**profile: object) -> Overrides:
 @pytest.mark.parametrize(
     ("value", "convention"), [("auto", None), ("never", ""), ("mistral", "mistral")]
 )
-def test_profile_tools_in_prompt_and_replay_are_converted_to_overrides(
+def test_the_settings_tools_in_prompt_and_replay_are_converted_to_overrides(
     value: str, convention: str | None
 ) -> None:
     made = overrides(tools_in_prompt=value, replay="last")
@@ -27,7 +27,7 @@ def test_profile_tools_in_prompt_and_replay_are_converted_to_overrides(
 
 
 @pytest.mark.parametrize("name", ["qwen3", "generic"])
-def test_profile_name_selects_the_profile(name: str) -> None:
+def test_the_setting_profile_name_selects_the_profile(name: str) -> None:
     profile = overrides(name=name).profile
     assert profile is not None
     assert profile.name == name
@@ -41,12 +41,14 @@ def test_an_unknown_profile_is_refused_with_the_nearest_name(name: str, suggesti
 
 
 @pytest.mark.parametrize(("value", "is_on"), [("auto", None), ("on", True), ("off", False)])
-def test_profile_thinking_is_converted_to_an_override(value: str, is_on: bool | None) -> None:
+def test_the_setting_profile_thinking_is_converted_to_an_override(
+    value: str, is_on: bool | None
+) -> None:
     assert overrides(thinking=value).thinking is is_on
 
 
 @pytest.mark.parametrize(("value", "effort"), [("auto", ""), ("low", "low"), ("none", "none")])
-def test_profile_effort_is_converted_to_an_override(value: str, effort: str) -> None:
+def test_the_setting_profile_effort_is_converted_to_an_override(value: str, effort: str) -> None:
     assert overrides(effort=value).effort == effort
 
 

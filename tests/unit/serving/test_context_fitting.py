@@ -81,13 +81,13 @@ def account(fitted: Fitted) -> tuple[int, bool, bool]:
 @pytest.mark.parametrize(
     ("strategy", "expected"), [("tiered", (2, True, True)), ("sliding", (2, True, False))]
 )
-def test_strategy_tiered_adds_a_digest_and_strategy_sliding_does_not(
+def test_the_strategy_tiered_adds_a_digest_but_the_strategy_sliding_does_not(
     strategy: Strategy, expected: tuple[int, bool, bool]
 ) -> None:
     assert account(fit(ContextPolicy(strategy=strategy))) == expected
 
 
-def test_with_strategy_none_a_context_overflow_is_an_error() -> None:
+def test_a_context_overflow_is_an_error_if_the_strategy_is_none() -> None:
     with pytest.raises(ContextOverflow, match=r"compaction is disabled"):
         fit(ContextPolicy(strategy="none"))
 
@@ -124,7 +124,7 @@ def test_max_tokens_are_reserved_unless_the_answer_reserve_is_0(
     assert fitted.compacted.tier == tier
 
 
-def test_if_the_window_is_unknown_the_conversation_is_not_shortened() -> None:
+def test_the_conversation_is_not_shortened_if_the_window_is_unknown() -> None:
     hidden = replace(KNOWN, window=None)
     assert fit(ContextPolicy(), known=hidden) == Fitted(plan_rounds(40).messages)
 
@@ -384,7 +384,7 @@ def test_the_reread_of_a_prompt_that_the_client_changed_names_the_change() -> No
     assert str(reread) == f"12,431 of 13,020 tokens (38 s), because {reason}"
 
 
-def test_without_timings_the_time_of_a_reread_is_the_time_to_the_first_token() -> None:
+def test_the_time_of_a_reread_is_the_time_to_the_first_token_if_there_are_no_timings() -> None:
     fitting = Fitting(ScriptedBackend(), ContextPolicy())
     record_prompt(fitting, plan_rounds(1), 1000, None)
     assert (
@@ -447,7 +447,7 @@ async def test_compared_tokens_show_whether_the_template_or_the_engine_caused_a_
     assert explained.causer == causer
 
 
-def test_refine_mentions_tokens_that_the_engine_lost_before_the_change() -> None:
+def test_tokens_that_the_engine_lost_before_the_change_are_mentioned() -> None:
     reread = Reread(1400, 10, 9.0, "client", "the order of the tools changed")
     assert refine(reread, 60) == reread
     lost = refine(reread, 700)

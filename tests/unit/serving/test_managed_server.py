@@ -93,7 +93,7 @@ def test_the_command_of_a_server_has_flags_from_the_settings_and_the_profile(
     )
 
 
-def test_supervisor_does_not_start_the_server(program: Path, tmp_path: Path) -> None:
+def test_creating_a_supervisor_does_not_start_the_server(program: Path, tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
     model.write_bytes(b"GGUF")
     settings = settings_of(model={"path": str(model), "server": str(program)})

@@ -197,7 +197,7 @@ async def test_a_model_file_is_loaded_on_demand_and_a_model_with_a_url_is_not(
     assert backend.name == "http://127.0.0.1:1"
 
 
-def test_settings_of_combines_the_settings_of_a_model_with_the_defaults() -> None:
+def test_the_settings_of_a_model_are_combined_with_the_defaults() -> None:
     model = {"url": "http://127.0.0.1:1", "slots": 3, "profile": "qwen3"}
     model_settings = settings_of(settings({"a": model}, profile={"replay": "last"}), "a")
     assert (model_settings.backend.url, model_settings.model.slots, model_settings.model.alias) == (

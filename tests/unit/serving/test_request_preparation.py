@@ -400,7 +400,7 @@ def test_the_priority_of_a_request_is_limited_by_its_key(
 
 
 @pytest.mark.parametrize("has_priorities", [True, False])
-async def test_with_priorities_the_fields_priority_and_id_slot_are_removed(
+async def test_the_fields_priority_and_id_slot_are_removed_if_priorities_are_configured(
     *, has_priorities: bool
 ) -> None:
     limits = {"batch": Priority.LOW} if has_priorities else {}
@@ -427,7 +427,7 @@ async def test_with_priorities_the_fields_priority_and_id_slot_are_removed(
         (b"a" * (2**20 + 1), True),
     ],
 )
-def test_takes_long_is_true_for_large_bodies_with_many_objects_and_huge_bodies(
+def test_huge_bodies_and_large_bodies_with_many_objects_take_long(
     body: bytes, is_slow: bool
 ) -> None:
     assert takes_long(body) is is_slow

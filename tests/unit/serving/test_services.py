@@ -107,7 +107,7 @@ def test_a_model_name_or_an_alias_or_a_pattern_selects_a_service(
     assert sent.fields["model"] == json.dump(service or resolved)
 
 
-def test_without_services_a_name_is_unchanged() -> None:
+def test_a_name_is_unchanged_if_there_are_no_services() -> None:
     assert Services([]).resolve("auto") == "auto"
 
 
@@ -118,7 +118,7 @@ def test_the_error_for_an_unknown_model_lists_the_models(model: str) -> None:
     assert (raised.value.model, raised.value.known) == (model, ("small", "large"))
 
 
-def test_pin_returns_a_member_of_a_pool_and_any_other_backend_unchanged() -> None:
+def test_pin_chooses_a_member_of_a_pool_but_returns_any_other_backend_itself() -> None:
     alone = ScriptedBackend()
     assert OPTIONS.service(alone).pin() is alone
     assert isinstance(OPTIONS.service(Pool([alone])).pin(), PinnedMember)
@@ -331,7 +331,7 @@ async def test_model_default_is_replaced_by_the_first_listed_chat_model(
     assert (await service.choose_model(Request(requested, (), {}))).model == sent
 
 
-async def test_after_forget_first_the_list_of_models_is_fetched_again() -> None:
+async def test_forget_first_makes_the_next_request_fetch_the_model_list_again() -> None:
     backend = ScriptedBackend(catalogue=("first",))
     service = OPTIONS.service(backend)
     assert (await service.choose_model(Request("default", (), {}))).model == "first"
@@ -364,7 +364,7 @@ class Unreachable(ScriptedBackend):
     [(Unreachable(), "", ""), (ScriptedBackend(), "n", ""), (ScriptedBackend(), "", "u")],
     ids=["no list", "named", "named upstream"],
 )
-async def test_the_name_is_unchanged_without_a_list_or_for_a_model_with_upstream(
+async def test_default_is_sent_unchanged_if_no_models_are_listed_or_the_service_has_a_model_name(
     backend: ScriptedBackend, name: str, upstream: str
 ) -> None:
     service = OPTIONS.service(backend, name=name, upstream=upstream)

@@ -70,7 +70,7 @@ def test_a_store_on_another_machine_requires_a_secret(url: str) -> None:
         ("redis://", "valkey://"),
         ("unix://", "unix://"),
         ("redis://127.0.0.1:99999", "out of range"),
-        ("redis://127.0.0.1/a", "only a database number"),
+        ("redis://127.0.0.1/a", "no path except a database number"),
         ("redis://127.0.0.1?db=1", "unknown option 'db'"),
         ("redis://127.0.0.1?namespace=", "1 to 64"),
         ("redis://:hidden@127.0.0.1?namespace=a%20b", "1 to 64"),

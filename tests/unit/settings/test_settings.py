@@ -58,7 +58,7 @@ def toml(value: object) -> str:
             return format(value, "d" if isinstance(value, int) else "g")
 
 
-def test_without_file_variables_and_flags_the_defaults_apply() -> None:
+def test_the_defaults_apply_if_there_are_no_file_no_variables_and_no_flags() -> None:
     assert load_settings() == Settings()
     assert Settings().server.host == "127.0.0.1"
     assert Settings().server.port == 8367
@@ -69,7 +69,7 @@ def test_temper_toml_in_the_working_directory_is_read() -> None:
     assert load_settings().server.port == 1
 
 
-def test_if_a_file_is_given_temper_toml_in_the_working_directory_is_not_read() -> None:
+def test_temper_toml_in_the_working_directory_is_not_read_if_a_file_is_given() -> None:
     Path("temper.toml").write_text("[server]\nport = 1\n", encoding="utf-8")
     assert load_settings(write_file("[server]\nhost = 'localhost'\n")).server.port == 8367
 
@@ -117,7 +117,7 @@ def test_models_are_read_by_name_from_the_file_and_from_variables(
     assert "canary" not in f"{settings!r} {settings.model_dump_json()}"
 
 
-def test_a_flag_of_none_does_not_override_the_file() -> None:
+def test_a_flag_with_the_value_none_does_not_override_the_file() -> None:
     file = write_file("[server]\nport = 1\n")
     assert load_settings(file, {"server": {"port": None}}).server.port == 1
 
@@ -302,7 +302,7 @@ def test_an_invalid_key_is_not_reported_as_missing() -> None:
         ("*", False),
     ],
 )
-def test_is_loopback_is_true_only_for_loopback_addresses_and_localhost(
+def test_only_loopback_addresses_and_localhost_are_loopback_hosts(
     host: str, *, expected: bool
 ) -> None:
     assert is_loopback(host) is expected
@@ -361,7 +361,7 @@ def test_a_tilde_in_model_path_is_expanded_to_the_home_directory(
     assert load_settings(write_file("model.path = '~/m.gguf'")).model.path == tmp_path / "m.gguf"
 
 
-def test_repr_str_and_json_of_settings_do_not_contain_a_secret() -> None:
+def test_the_repr_the_text_and_the_json_of_settings_contain_no_secret() -> None:
     settings = load_settings(write_file("[backend]\napi_key = 'canary'\n"))
     assert settings.backend.api_key == SecretStr("canary")
     assert "canary" not in f"{settings!r} {settings} {settings.model_dump_json()}"

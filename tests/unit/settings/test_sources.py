@@ -262,7 +262,7 @@ def test_temper_port_with_the_address_of_a_kubernetes_service_is_ignored(
     assert sources.environment_layer(House, NAMES) == {}
 
 
-def test_flags_of_none_are_ignored() -> None:
+def test_flags_with_the_value_none_are_ignored() -> None:
     layer = sources.flag_layer({"door": {"width": 5, "key": None}}, NAMES)
     assert split_usable(layer) == ({"door.width": 5}, [])
 
@@ -321,7 +321,7 @@ def test_a_secret_file_takes_precedence_over_the_value(text: str) -> None:
     assert read_usable(text) == ({"door.key": "s3cret"}, [])
 
 
-def test_with_an_empty_key_file_setting_no_secret_is_read() -> None:
+def test_no_secret_is_read_if_the_setting_key_file_is_empty() -> None:
     assert read_usable("door.key_file = ''") == ({}, [])
 
 

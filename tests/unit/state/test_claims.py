@@ -53,7 +53,7 @@ def own_claim(outcome: object) -> OwnClaim:
     return outcome
 
 
-def test_while_one_replica_has_claimed_an_idempotency_key_others_wait_for_the_answer() -> None:
+def test_other_replicas_wait_for_the_answer_while_one_has_claimed_the_idempotency_key() -> None:
     store = SharedStore()
     claim = own_claim(run(claims(store).attempt(NAME, FINGERPRINT)))
     assert run(claims(store, "b").attempt(NAME, FINGERPRINT)) is None

@@ -96,7 +96,7 @@ def test_a_response_expires_unless_its_chain_is_used() -> None:
     assert store.find("me", "b") is None
 
 
-def test_of_two_items_with_the_same_id_the_latest_is_returned() -> None:
+def test_the_latest_of_two_items_with_the_same_id_is_returned() -> None:
     again = StoredResponse("b", [b'{"id":"a_out","again":true}', b"[1]", b'{"id":7}'], [], b"{}")
     store = store_of(response("a"), again)
     assert store.forget("me", "a")

@@ -236,7 +236,7 @@ def test_the_limit_of_responses_is_that_of_the_file_and_not_of_each_process(path
         assert other.find("me", "b") is not None
 
 
-def test_while_the_file_is_locked_no_response_is_stored_and_one_warning_is_logged(
+def test_no_response_is_stored_and_one_warning_is_logged_while_the_file_is_locked(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost: list[str] = []
@@ -269,7 +269,7 @@ def test_a_response_that_does_not_fit_on_the_disk_is_not_stored(
     assert "database or disk is full" in caplog.text
 
 
-def test_in_a_file_damaged_while_it_is_open_no_responses_are_found(
+def test_no_responses_are_found_in_a_file_that_is_damaged_while_it_is_open(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost: list[str] = []

@@ -85,7 +85,7 @@ def test_a_stored_response_is_found_by_another_table_until_it_expires() -> None:
         assert connection.execute("SELECT count(*) FROM items").fetchone() == (0,)
 
 
-def test_if_the_clock_goes_back_the_latest_response_of_a_chain_is_still_evicted_first() -> None:
+def test_the_latest_response_of_a_chain_is_evicted_first_even_if_the_clock_goes_back() -> None:
     clock = Clock()
     with closing(connect()) as connection:
         table = ResponsesTable(connection, clock, BOUNDS)

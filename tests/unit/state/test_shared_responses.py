@@ -145,7 +145,7 @@ def test_an_entry_that_cannot_be_decoded_is_not_found(
     assert Replica(portal, store).responses.item(OWNER, "a") is None
 
 
-def test_during_an_outage_only_responses_stored_in_memory_during_it_are_found(
+def test_only_responses_stored_in_memory_during_an_outage_are_found_during_it(
     portal: BlockingPortal, store: SharedStore
 ) -> None:
     replica = Replica(portal, store)

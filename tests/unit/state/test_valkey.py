@@ -60,7 +60,7 @@ async def open_unreachable(server: RecordingListener) -> AsyncGenerator[ValkeySt
         ("unix:///a/b?db=1", StateAddress("unix:///a/b?db=1", "/a/b")),
     ],
 )
-def test_address_of_returns_the_url_without_namespace_and_a_name_without_password(
+def test_address_of_removes_the_namespace_from_the_url_and_the_password_from_the_name(
     url: str, address: StateAddress
 ) -> None:
     assert address_of(url) == address

@@ -32,7 +32,7 @@ def test_the_arms_urged_required_and_ceiling_have_these_properties() -> None:
     assert [name for name, arm in arms.items() if arm.is_ceiling] == ["ceiling"]
 
 
-def test_for_each_guardrail_there_is_an_arm_without_it_and_an_arm_with_only_it() -> None:
+def test_each_guardrail_has_an_arm_without_it_and_an_arm_with_only_it() -> None:
     assert {*PARTS} == {*get_args(Part)}
     for part in PARTS:
         assert {f"temper-without-{part}", f"temper-only-{part}"} <= usual_arms().keys()
@@ -47,7 +47,7 @@ def test_choose_arms_returns_each_named_arm_once_and_refuses_an_unknown_name() -
         choose_arms(["tamper"])
 
 
-def test_names_without_parts_refuses_an_unknown_guardrail() -> None:
+def test_an_unknown_guardrail_in_the_name_of_an_arm_is_refused() -> None:
     assert names_without_parts(["rescue"]) == ["temper-without-rescue"]
     with pytest.raises(InvalidConfiguration, match="no part 'resque'"):
         names_without_parts(["resque"])

@@ -112,7 +112,7 @@ def test_expected_calls_are_right_in_any_order_but_a_missing_call_is_an_error() 
     assert objection_to_calls([], [first]) == "0 calls instead of 1"
 
 
-def test_if_no_function_fits_every_call_is_judged_needless(folder: Path) -> None:
+def test_every_call_is_judged_needless_if_no_function_fits(folder: Path) -> None:
     (scenario,) = load_bfcl(folder, "irrelevance")
     assert judged(scenario) == ""
     assert judged(scenario, area(base=3)) == "needless call: no function fits"

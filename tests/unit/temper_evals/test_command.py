@@ -36,7 +36,7 @@ def test_help_lists_arms_and_profiles() -> None:
         assert word in text
 
 
-def test_report_shows_families_and_failures_only_with_the_option_by() -> None:
+def test_report_shows_families_and_failures_only_if_the_option_by_is_set() -> None:
     evaluate(*SMALL, "--output", "out")
     assert "by family" not in evaluate("report", "out").stdout
     output = evaluate("report", "out", "--by", "family", "--by", "failure").stdout
@@ -44,14 +44,14 @@ def test_report_shows_families_and_failures_only_with_the_option_by() -> None:
     assert "wrong runs by cause" in output
 
 
-def test_without_output_the_runs_are_stored_in_a_temporary_folder() -> None:
+def test_the_runs_are_stored_in_a_temporary_folder_if_no_output_is_given() -> None:
     done = evaluate(*SMALL, "--json")
     report = json.parse(done.stdout)
     assert isinstance(report, dict)
     assert Path(str(report["folder"])).is_dir()
 
 
-def test_report_progress_lists_missing_runs_which_resume_makes() -> None:
+def test_report_with_the_flag_progress_lists_the_missing_runs_that_resume_makes() -> None:
     evaluate(*SMALL, "--output", "out")
     path = Path("out/runs.jsonl")
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:7]))
@@ -141,7 +141,7 @@ def test_a_card_that_cannot_be_written_is_refused_before_the_runs(
         (("--backend-url", "http://127.0.0.1:9"), "no server answers"),
     ],
 )
-def test_for_each_wrong_option_standard_error_says_what_is_wrong(
+def test_standard_error_says_what_is_wrong_with_each_wrong_option(
     arguments: tuple[str, ...], problem: str
 ) -> None:
     done = evaluate(*arguments)
@@ -166,7 +166,7 @@ def test_failed_runs_are_reported_below_the_table_and_in_json() -> None:
     assert document(evaluate("report", "out", "--json"))["failures"] == [warning]
 
 
-def test_with_json_an_error_is_printed_as_json() -> None:
+def test_an_error_is_printed_as_json_if_the_flag_json_is_set() -> None:
     done = evaluate("--suite", "half", "--json")
     assert done.exit_code == 1
     assert json.parse(done.stdout)

@@ -27,13 +27,13 @@ async def server_with(*models: str) -> AsyncGenerator[str, None]:
         yield backend.url
 
 
-async def test_if_a_server_lists_one_model_its_name_is_used() -> None:
+async def test_the_name_of_the_only_model_that_a_server_lists_is_used() -> None:
     async with server_with("qwen3-8b") as url:
         target = await find_target("--backend-url", f"{url}/v1/")
     assert (target.url, target.model) == (url, "qwen3-8b")
 
 
-async def test_if_a_server_lists_several_models_one_must_be_named() -> None:
+async def test_a_model_must_be_named_if_a_server_lists_several() -> None:
     async with server_with("a", "b") as url:
         with pytest.raises(InvalidConfiguration, match=r"select one with --backend-model: a, b"):
             await find_target("--backend-url", url)
@@ -50,7 +50,7 @@ async def test_the_error_for_an_unknown_model_lists_the_models_of_the_server() -
 
 
 @pytest.mark.parametrize("body", [b"no JSON", b"[]", b'{"data": 3}', b'{"data": [3]}'])
-async def test_for_a_server_without_a_list_of_models_the_name_default_is_used(body: bytes) -> None:
+async def test_the_name_default_is_used_for_a_server_without_a_list_of_models(body: bytes) -> None:
     async with raw_backend(answering(body, 404)) as backend:
         assert (await find_target("--backend-url", backend.url)).model == "default"
 

@@ -67,7 +67,7 @@ def test_scenarios_of_the_user_are_refused_without_a_model_of_the_user(tmp_path:
     assert [scenario.name for scenario in scenarios_of(choice)] == ["hello"]
 
 
-def test_untuned_excludes_the_tasks_that_temper_tune_uses() -> None:
+def test_the_untuned_tasks_exclude_the_tasks_that_temper_tune_uses() -> None:
     all_tasks = scenarios_of(EvaluationChoice(suite="full", families=("chain",)))
     choice = EvaluationChoice(suite="full", families=("chain",), untuned=True)
     names = [scenario.name for scenario in scenarios_of(choice)]
@@ -75,7 +75,7 @@ def test_untuned_excludes_the_tasks_that_temper_tune_uses() -> None:
     assert len(names) == len(all_tasks) // 2
 
 
-def test_has_grid_gives_a_simulated_setup_for_each_combination_of_parameters() -> None:
+def test_the_option_has_grid_gives_a_simulated_setup_for_each_combination_of_parameters() -> None:
     assert [setup.name for setup in simulated_setups(EvaluationChoice())] == ["n-8b"]
     names = [setup.name for setup in simulated_setups(EvaluationChoice(has_grid=True))]
     assert len(set(names)) == len(grid()) > 27
@@ -200,7 +200,7 @@ def test_flags_with_invalid_numbers_are_refused(flags: dict[str, object]) -> Non
         choice_of(None, flags)
 
 
-def test_choice_of_reads_flags_and_the_variable_ollama_host(
+def test_the_choice_of_an_evaluation_is_read_from_flags_and_the_variable_ollama_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OLLAMA_HOST", "10.0.0.1:7")

@@ -82,14 +82,14 @@ async def test_a_tool_that_raises_run_ended_ends_the_run_without_a_further_call(
     assert [message.get("tool_call_id") for message in run.transcript[1:]] == ["a"]
 
 
-async def test_with_urges_one_user_message_is_sent_after_a_reply_without_a_call() -> None:
+async def test_one_user_message_is_sent_after_a_reply_without_a_call_if_urges_is_set() -> None:
     script = Script(reply(content="Well."))
     run = await run_script(script, Habits(urges=True, streams=False))
     assert [message["role"] for message in run.transcript] == ["assistant", "user", "assistant"]
     assert run.ending is Ending.ANSWERED
 
 
-async def test_with_requires_tool_choice_required_is_sent_only_in_the_first_request() -> None:
+async def test_tool_choice_required_is_sent_only_in_the_first_request_if_requires_is_set() -> None:
     calls: JsonValue = [call("no_tool", "{}")]
     script = Script(reply("tool_calls", tool_calls=calls), reply(content="Well."))
     await run_script(script, Habits(requires=True, streams=False))

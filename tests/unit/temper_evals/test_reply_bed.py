@@ -108,7 +108,7 @@ def test_a_wrong_run_is_counted_as_lost_retried_wrong_needless_or_failed() -> No
     assert (failed.failed, failed.wrong) == (1, 0)
 
 
-def test_for_a_reply_without_dots_in_names_the_tool_names_have_no_dots(folder: Path) -> None:
+def test_the_tool_names_have_no_dots_for_a_reply_without_dots_in_names(folder: Path) -> None:
     plain = [{**reply, "dotted": False} for reply in REPLIES]
     (folder / "small model.jsonl").write_bytes(json.dump_lines(plain))
     (setup,) = load_replies(folder)

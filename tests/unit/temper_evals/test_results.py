@@ -28,7 +28,9 @@ def result_of(arm: str, results: list[ArmResult]) -> ArmResult:
     return next(result for result in results if result.arm == arm)
 
 
-def test_a_case_that_only_the_first_arm_solves_is_harmed_and_only_the_second_helped() -> None:
+def test_a_case_is_harmed_if_only_the_first_arm_solves_it_and_helped_if_only_the_second_does() -> (
+    None
+):
     comparison = compare_runs(runs_of("direct", "++--"), runs_of("temper", "-+++"), 200)
     assert (comparison.pairs, comparison.helped, comparison.harmed, comparison.right_before) == (
         4,
@@ -60,7 +62,7 @@ def test_the_gap_closed_is_the_lift_divided_by_the_distance_to_the_ceiling() -> 
     )
 
 
-def test_cost_of_returns_means_over_the_runs() -> None:
+def test_the_costs_are_means_over_the_runs() -> None:
     cost = cost_of([RIGHT, replace(RIGHT, generations=4, prompt=300)])
     assert (cost.generations_per_request, cost.generations, cost.prompt) == (1.5, 3, 200)
     assert cost.cached_share == 0.2
@@ -68,7 +70,7 @@ def test_cost_of_returns_means_over_the_runs() -> None:
     assert cost_of([]).cached_share == 0.0
 
 
-def test_an_arm_result_has_reach_same_bytes_families_and_steady() -> None:
+def test_an_arm_result_has_the_fields_reach_same_bytes_families_and_steady() -> None:
     direct = runs_of("direct", "++")
     retried = [replace(run, outcomes=["retried", "clean"]) for run in runs_of("temper", "+-")]
     other_seed = [replace(run, seed=1, right=False, digest="other") for run in retried]

@@ -91,7 +91,7 @@ async def test_a_model_without_flaws_is_always_right_and_its_progress_is_reporte
 
 @pytest.mark.deep
 @pytest.mark.parametrize("keeps_all", [False, True])
-async def test_transcripts_of_wrong_runs_are_stored_and_with_keeps_all_of_all_runs(
+async def test_transcripts_of_wrong_runs_are_stored_or_of_all_runs_if_keeps_all_is_set(
     tmp_path: Path, keeps_all: bool
 ) -> None:
     runs = await make(tmp_path, plan_of("p-small", keeps_all=keeps_all))
@@ -123,7 +123,7 @@ def test_usage_from_replies_adds_up_the_reported_tokens() -> None:
     assert (spent.generations, spent.prompt, spent.generated, spent.cached) == (3, 10, 4, 6)
 
 
-def test_wasted_calls_counts_calls_with_an_error_and_repeated_calls() -> None:
+def test_calls_with_an_error_and_repeated_calls_count_as_wasted() -> None:
     def called(name: str, result: str) -> list[JsonObject]:
         call: JsonObject = {"id": "a", "function": {"name": name, "arguments": "{}"}}
         return [

@@ -9,7 +9,9 @@ def after_pairs(helped: int, harmed: int, same: int = 0) -> SequentialTest:
     return SequentialTest(helped + harmed + same, helped, harmed)
 
 
-def test_a_pair_is_helped_if_only_after_is_right_and_harmed_if_only_before_is_right() -> None:
+def test_a_pair_is_helped_if_only_the_later_run_is_right_and_harmed_if_only_the_earlier_is() -> (
+    None
+):
     test = SequentialTest()
     for before, after in ((False, False), (True, True), (False, True), (True, False)):
         test.add(before=before, after=after)
@@ -94,7 +96,7 @@ def test_the_share_of_wrong_decisions_is_at_most_the_promised_share(
         (0, 0, 149, False),
     ],
 )
-def test_loses_is_true_false_or_none_by_the_numbers_of_helped_and_harmed_pairs(
+def test_whether_an_arm_loses_depends_on_the_numbers_of_helped_and_harmed_pairs(
     helped: int, harmed: int, same: int, loses: bool | None
 ) -> None:
     assert after_pairs(helped, harmed, same).loses is loses

@@ -37,7 +37,7 @@ def test_wilson_and_upper_bound_return_the_same_as_scipy(hits: int, of: int) -> 
     assert upper_bound(hits, of) == pytest.approx(exact.high)
 
 
-def test_with_0_harmed_of_600_pairs_the_upper_bound_is_below_half_a_percent() -> None:
+def test_the_upper_bound_for_0_harmed_of_600_pairs_is_below_half_a_percent() -> None:
     assert upper_bound(0, 600) < 0.005
     assert upper_bound(2, 1260) < 0.005
     assert upper_bound(1, 600) > 0.005

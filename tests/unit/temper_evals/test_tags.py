@@ -34,14 +34,14 @@ def test_every_family_has_a_tag_besides_its_name() -> None:
     assert all(len(tags(f"{name}-0")) > 1 for name in ALL_FAMILIES)
 
 
-def test_with_tags_returns_tasks_with_any_of_the_tags_or_all_tasks_without_tags() -> None:
+def test_tasks_with_any_of_the_tags_are_returned_or_all_tasks_if_no_tag_is_given() -> None:
     tasks = suite("quick")
     assert with_tags(tasks, ()) is tasks
     chosen = with_tags(tasks, ("errors", "restraint"))
     assert {task.family for task in chosen} == {"failing", "none", "ask", "trap"}
 
 
-def test_with_names_returns_the_named_tasks_and_refuses_an_unknown_name() -> None:
+def test_the_named_tasks_are_returned_and_an_unknown_name_is_refused() -> None:
     tasks = suite("quick", ())
     assert with_names(tasks, ()) is tasks
     chosen = with_names(tasks, ("chain-1", "single-0"))

@@ -111,7 +111,7 @@ async def test_a_helpful_setting_is_on_and_applies_while_later_candidates_are_tr
     assert earned_by([first, second]) == {"guardrails": {"a": 1}}
 
 
-async def test_after_three_harmed_pairs_a_setting_is_off_and_its_extension_is_not_tried() -> None:
+async def test_a_setting_is_off_after_three_harmed_pairs_and_its_extension_is_not_tried() -> None:
     first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert first.sentence() == "helps: 0 helped, 3 harmed of 3: off"
     assert second.sentence() == "more: not tried: off"
@@ -163,7 +163,7 @@ async def test_a_configured_setting_is_not_tried_and_applies_to_all_runs() -> No
     assert {settings for settings, *_ in model.requests} == {"a=3", "a=3,b=two"}
 
 
-async def test_with_0_seconds_no_setting_is_tried() -> None:
+async def test_no_setting_is_tried_in_0_seconds() -> None:
     assert [verdict.was_tried for verdict in await verdicts(helped_by("a=1"), seconds=0)] == [
         False,
         False,
@@ -185,7 +185,7 @@ async def test_a_run_that_hangs_is_canceled_at_the_end_of_the_time() -> None:
     assert missing > 1.0
 
 
-async def test_if_no_case_was_finished_estimate_missing_seconds_returns_none() -> None:
+async def test_estimate_missing_seconds_returns_none_if_no_case_was_finished() -> None:
     model = FakeModel(lambda _found, _count: True, hangs_at=1)
     tuning = Tuning(model.open, CASES, 0.05, {}, 30, (HELPS,))
     await tuning.run()
@@ -194,7 +194,7 @@ async def test_if_no_case_was_finished_estimate_missing_seconds_returns_none() -
     assert tuning.estimate_missing_seconds() is None
 
 
-async def test_a_timeout_error_of_a_run_is_not_taken_for_the_end_of_the_time() -> None:
+async def test_a_timeout_error_of_a_run_is_not_mistaken_for_the_end_of_the_time() -> None:
     def impatient(_found: str, _count: int) -> bool:
         raise TimeoutError("of a library")
 
@@ -202,7 +202,7 @@ async def test_a_timeout_error_of_a_run_is_not_taken_for_the_end_of_the_time() -
         await Tuning(FakeModel(impatient).open, CASES, 60.0).run()
 
 
-async def test_lacks_time_is_true_only_if_time_was_too_short_to_try_a_setting() -> None:
+async def test_tuning_lacks_time_only_if_time_was_too_short_to_try_a_setting() -> None:
     first, second = await verdicts(lambda changes, _: "a=1" not in changes)
     assert (first.lacks_time, second.lacks_time) == (False, False)
     assert [verdict.lacks_time for verdict in await verdicts(helped_by("a=1"), seconds=0)] == [
@@ -219,13 +219,13 @@ async def test_runs_with_and_without_a_setting_have_the_same_cases_and_seeds() -
     assert len(without) == len({*without}) == 2 * len(CASES)
 
 
-async def test_if_every_request_fails_tuning_raises_invalid_configuration() -> None:
+async def test_tuning_raises_invalid_configuration_if_every_request_fails() -> None:
     model = FakeModel(lambda _found, _count: False, ending="failed")
     with pytest.raises(InvalidConfiguration, match="every request failed"):
         await Tuning(model.open, CASES, 60.0).run()
 
 
-def test_halves_returns_two_disjoint_lists_with_cases_of_every_family() -> None:
+def test_the_halves_of_the_cases_are_disjoint_and_have_cases_of_every_family() -> None:
     names = [{case.name for case in half} for half in (CASES, OTHERS)]
     assert names[0].isdisjoint(names[1])
     assert (
@@ -234,7 +234,7 @@ def test_halves_returns_two_disjoint_lists_with_cases_of_every_family() -> None:
     assert [case.family for case in CASES[:2]] == ["chain", "single"]
 
 
-def test_environment_of_returns_settings_as_environment_variables() -> None:
+def test_settings_are_returned_as_environment_variables() -> None:
     values: Values = {"guardrails": {"close_out": "always", "close_out_tries": 2}}
     assert environment_of(values) == {
         "TEMPER_GUARDRAILS__CLOSE_OUT": "always",
@@ -260,7 +260,7 @@ async def verdicts_of_efforts(
     return [verdict.sentence() for verdict in tuning.verdicts], earned_by(tuning.verdicts)
 
 
-async def test_if_the_cheapest_effort_is_on_no_other_effort_is_tried() -> None:
+async def test_no_other_effort_is_tried_if_the_cheapest_effort_is_on() -> None:
     sentences, earned = await verdicts_of_efforts(lambda *_: True, {"low": 40, "medium": 70})
     assert sentences == [
         "effort low: 0 helped, 0 harmed of 149: on (40% of the tokens)",
@@ -270,7 +270,7 @@ async def test_if_the_cheapest_effort_is_on_no_other_effort_is_tried() -> None:
     assert earned == {"profile": {"effort": "low"}}
 
 
-async def test_after_an_effort_that_harms_the_next_effort_is_tried() -> None:
+async def test_the_next_effort_is_tried_after_an_effort_that_harms() -> None:
     sentences, earned = await verdicts_of_efforts(
         lambda changes, count: "low" not in changes or count % 2 == 0, {"low": 40, "medium": 70}
     )

@@ -428,7 +428,7 @@ def test_an_exception_of_the_approval_function_is_raised() -> None:
         asyncio.run(execute([delete], [call("delete")], approve=broken))
 
 
-def test_llm_format_and_display_format_format_the_result() -> None:
+def test_a_result_is_formatted_by_llm_format_and_display_format() -> None:
     def report() -> dict[str, object]:
         return {"city": "Oslo", "degrees": 3}
 

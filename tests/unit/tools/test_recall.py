@@ -88,7 +88,7 @@ def test_the_result_of_recall_is_not_longer_than_its_limit(limit: int) -> None:
     assert 0.3 * min(limit, LIMIT) < len(text) <= min(limit, LIMIT)
 
 
-def test_of_equal_passages_only_the_latest_is_quoted() -> None:
+def test_only_the_latest_of_equal_passages_is_quoted() -> None:
     repeated = [said("user", "The owl is grey.") for _ in range(4)]
     assert origins(recall("owl", archive(*repeated), LIMIT)) == ["[turn 4, user]"]
 

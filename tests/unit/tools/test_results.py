@@ -69,8 +69,8 @@ def test_a_failing_format_logs_a_warning_without_the_result(
         assert format_result("secret", lambda value: str(1 // 0), "weather") is None
 
     assert caplog.messages == [
-        "the format of weather failed: KeyError",
-        "the format of weather failed: ZeroDivisionError",
+        "the result of weather could not be formatted: KeyError",
+        "the result of weather could not be formatted: ZeroDivisionError",
     ]
 
 

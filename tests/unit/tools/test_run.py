@@ -160,7 +160,7 @@ def test_a_tool_choice_with_a_client_tool_applies_until_that_tool_is_called() ->
     assert book.ask().request.tool_choice == NamedTool("open_file")
 
 
-def test_no_call_is_executed_with_tool_choice_none() -> None:
+def test_no_call_is_executed_if_tool_choice_is_none() -> None:
     book = RunBook.of(choice=ToolUse.NONE)
     book.ask()
     book.receive([ReplyStarted(), ToolCalled(0, called(1))])
@@ -253,7 +253,7 @@ def test_an_uncounted_failure_does_not_end_the_run() -> None:
     assert book.run.stop is None
 
 
-def test_after_exhausted_retries_client_calls_are_sent_and_no_operator_call_is_executed() -> None:
+def test_client_calls_are_sent_but_no_operator_call_is_executed_after_exhausted_retries() -> None:
     book = RunBook.of()
     book.ask()
     book.receive(reply("I would add.", called(1), CLIENT_CALL), defect="invalid_arguments")

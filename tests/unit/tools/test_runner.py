@@ -74,7 +74,7 @@ async def test_a_strict_turn_without_a_valid_reply_ends_the_run_with_its_defect(
     assert playing.roles == ["assistant", "tool"]
 
 
-async def test_after_exhausted_retries_no_tool_runs() -> None:
+async def test_no_tool_runs_after_exhausted_retries() -> None:
     playing = ScriptedRun(WRONG, WRONG, WRONG)
     assert (await every(playing.batches))[-1] == ReplyFinished("stop")
     assert playing.run.stop is Stop.EXHAUSTED

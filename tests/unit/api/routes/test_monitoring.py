@@ -36,7 +36,7 @@ from tests.fakes.exposition import Exposition
         ("/health", Health.UNREACHABLE, 503, b"scripted is unreachable"),
     ],
 )
-def test_healthz_gets_200_always_and_readyz_and_health_only_with_a_ready_backend(
+def test_healthz_always_gets_200_but_readyz_and_health_only_with_a_ready_backend(
     path: str, health: Health, status: int, body: bytes
 ) -> None:
     app = FastAPI()
@@ -100,12 +100,12 @@ def test_metrics_do_not_wait_for_a_backend_that_does_not_answer_its_health_check
     assert Exposition.read(client.answer.decode()).value("temper_backend_up") == 0
 
 
-def test_if_metrics_are_disabled_the_metrics_path_gets_404() -> None:
+def test_the_metrics_path_gets_404_if_metrics_are_disabled() -> None:
     assert request_metrics(ScriptedBackend(), ServerOptions(), Observers()).status == 404
 
 
 @pytest.mark.parametrize(("is_open", "status"), [(False, 401), (True, 200)])
-def test_metrics_without_a_key_get_401_unless_the_operator_opened_them(
+def test_requests_for_metrics_without_a_key_get_401_unless_the_operator_allows_them(
     is_open: bool, status: int
 ) -> None:
     serving = ServerOptions(access=Access({"us": "key"}), has_open_metrics=is_open)

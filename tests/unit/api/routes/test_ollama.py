@@ -142,7 +142,7 @@ async def test_an_upstream_response_without_embeddings_gives_502() -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("POST", "/api/pull"), ("POST", "/api/create"), ("DELETE", "/api/delete")]
 )
-async def test_without_ollama_requests_that_manage_models_get_400_with_a_remedy(
+async def test_requests_that_manage_models_get_400_with_a_remedy_if_the_backend_is_not_ollama(
     method: str, path: str
 ) -> None:
     async with temper() as proxy:
@@ -168,7 +168,7 @@ async def test_only_the_key_of_an_operator_may_pull_models() -> None:
     assert [name for name, _ in mock.managed] == ["pull"]
 
 
-async def test_if_the_client_disconnects_the_upstream_request_is_canceled() -> None:
+async def test_the_upstream_request_is_canceled_if_the_client_disconnects() -> None:
     mock = RightOllama()
     body: JsonObject = {"model": MODEL, "messages": [{"role": "user", "content": FOREVER}]}
     async with listening(mock.app) as url:

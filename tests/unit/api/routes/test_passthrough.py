@@ -93,7 +93,7 @@ async def test_a_forwarded_request_waits_for_a_free_slot() -> None:
 
 
 @pytest.mark.parametrize("body", [WHOLE, STREAMED], ids=["whole", "streamed"])
-async def test_a_forwarded_request_waits_until_its_model_is_loaded_or_gets_503(body: bytes) -> None:
+async def test_a_forwarded_request_gets_503_unless_its_model_is_loaded_in_time(body: bytes) -> None:
     server = Server()
     fleet = Fleet({"m": server}, SwapPlanner([LoadableModel("m")]))
     backend = ScriptedBackend(pieces=[b"{}\n"])

@@ -68,14 +68,14 @@ CHOICES = as_list(chunk({"content": "a"})["choices"])
         ({"error": {"message": "Oh."}}, None),
     ],
 )
-def test_fragment_in_returns_none_for_an_untypical_chunk(
+def test_an_untypical_chunk_has_no_fragment(
     sent: JsonObject, expected: TextDelta | ReasoningDelta | ArgumentsFragment | None
 ) -> None:
     assert fragment_in(json.dump_text(sent)) == expected
 
 
 @pytest.mark.parametrize("data", ["", "[DONE]", "{garbage", "[]", '"\\ud800"'])
-def test_fragment_in_returns_none_for_an_invalid_chunk(data: str) -> None:
+def test_an_invalid_chunk_has_no_fragment(data: str) -> None:
     assert fragment_in(data) is None
 
 
@@ -97,7 +97,7 @@ def test_a_run_of_similar_events_ends_before_a_different_or_incomplete_event() -
     assert runs.find(b"..." + row, 3) == replace(run, end=len(row) + 3)
 
 
-def test_incomplete_events_and_events_of_a_different_form_are_not_found_as_a_run() -> None:
+def test_incomplete_events_and_events_of_a_different_form_do_not_form_a_run() -> None:
     runs = learned_runs(event("a"))
     for data in (b"", b": a comment\n\n", event("y")[:-1], event("\\")[:-1], b"data: [DONE]\n\n"):
         assert runs.find(data, 0) is None
@@ -116,7 +116,7 @@ def test_a_run_of_similar_events_ends_before_other_data(between: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b"\\", b'","', b'a" , "b', b"\xff", b"\\ud800", b"\x01", b"\n"])
-def test_an_event_whose_text_is_not_one_valid_json_string_is_not_found_as_a_run(
+def test_an_event_whose_text_is_not_one_valid_json_string_does_not_form_a_run(
     text: bytes,
 ) -> None:
     runs, wrong = learned_runs(event("a")), event("~").replace(b"~", text)
@@ -162,7 +162,7 @@ def test_no_pattern_is_learned_from_an_untypical_event(sample: bytes) -> None:
     assert learned_runs(sample).find(sample + b"\n\n", 0) is None
 
 
-def test_after_many_failed_attempts_no_pattern_is_learned() -> None:
+def test_no_pattern_is_learned_after_many_failed_attempts() -> None:
     runs = Runs()
     for number in range(20):
         runs.learn(f'data: {{"id":{number},"choices":[{{"delta":{{"content":"x"}}}}]}}'.encode())

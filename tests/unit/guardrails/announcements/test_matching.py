@@ -103,7 +103,7 @@ def test_at_most_three_words_may_separate_a_cue_from_a_final_verb() -> None:
     assert find_cue("Ego will grep.", GAP) == "nothing"
 
 
-def test_in_a_script_without_spaces_a_cue_matches_inside_other_text() -> None:
+def test_a_cue_matches_inside_other_text_in_a_script_without_spaces() -> None:
     assert find_cue("__ab--xy__", UNSPACED) == "announced"
     assert find_cue("__ab---xy__", UNSPACED) == "nothing"
 

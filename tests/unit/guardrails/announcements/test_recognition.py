@@ -207,7 +207,7 @@ def test_a_sentence_barred_by_the_cues_of_any_language_is_not_an_announcement() 
     assert not announces("Verifico el archivo cuando me confirmes.")  # only Spanish has "cuando"
 
 
-def test_in_a_long_answer_only_the_end_is_searched_for_an_announcement() -> None:
+def test_only_the_end_of_a_long_answer_is_searched_for_an_announcement() -> None:
     assert announces(
         "The cause is a stale cache. " * 500 + "I'll clear it now.".replace("clear", "fix")
     )
@@ -599,7 +599,7 @@ def test_a_sentence_in_two_scripts_is_matched_against_the_languages_of_both() ->
     assert {"ru", "en"} < languages_of("проверю tests")
 
 
-def test_after_prepare_no_more_patterns_are_compiled() -> None:
+def test_no_more_patterns_are_compiled_after_prepare_was_called() -> None:
     prepare()
     matchers = [*matchers_for("check"), *matchers_for("проверю"), *matchers_for("確認します")]
     before = [dict(vars(matcher)) for matcher in matchers]
@@ -659,7 +659,7 @@ def test_other_words_after_a_call_do_not_present_an_example(words: str) -> None:
         ("Can you see it? Let me check the file.", False),
     ],
 )
-def test_asks_user_is_true_only_for_a_request_to_the_user(text: str, *, asks: bool) -> None:
+def test_only_a_request_to_the_user_counts_as_asking_the_user(text: str, *, asks: bool) -> None:
     assert asks_user(text) is asks
 
 
@@ -679,7 +679,7 @@ ORDER_TOOLS = ("find_hotel", "place_order")
         ("It is booked. To pay, you need to use cash.", "Book it.", False),
     ],
 )
-def test_instructs_user_is_true_only_for_instructions_to_the_user(
+def test_only_instructions_to_the_user_count_as_instructing_the_user(
     text: str, request_text: str, is_instruction: bool
 ) -> None:
     assert instructs_user(text, request_text, ORDER_TOOLS) is is_instruction

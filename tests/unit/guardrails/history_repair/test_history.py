@@ -147,7 +147,7 @@ def heal_tokens(*messages: Message) -> tuple[tuple[Message, ...], list[Fact]]:
 
 
 @pytest.mark.parametrize("message", INTACT)
-def test_messages_without_control_tokens_or_of_the_assistant_or_system_are_unchanged(
+def test_messages_of_the_assistant_or_system_or_without_control_tokens_are_unchanged(
     message: JsonObject,
 ) -> None:
     (original,) = history(message)
@@ -388,7 +388,7 @@ def test_repairing_a_repaired_history_changes_nothing(
 
 
 @given(MESSAGES, st.sampled_from(TEMPLATES))
-def test_after_the_repair_every_call_has_a_result_and_every_result_a_call(
+def test_every_call_has_a_result_and_every_result_has_a_call_after_the_repair(
     messages: list[JsonObject], template: Template
 ) -> None:
     original = history(*messages)
@@ -433,7 +433,9 @@ def test_the_complete_repair_takes_time_linear_in_the_history(template: Template
     assert is_linear(work, lambda size: "x" * size, 30)
 
 
-def test_after_a_final_assistant_message_continue_is_sent_if_the_template_has_no_prefill() -> None:
+def test_the_text_continue_follows_a_final_assistant_message_if_the_template_has_no_prefill() -> (
+    None
+):
     ends = (user_message("Hi"), assistant_message("Red,"))
     template = Template(prefill=False)
     healed, facts = heal_messages(ends, template)

@@ -43,7 +43,7 @@ def test_the_start_of_every_marked_call_contains_a_mark(syntax: object) -> None:
             assert tags <= TAGS | {"tools"}  # `tools` is also the name of an argument
 
 
-def test_contains_mark_and_contains_call_are_false_for_prose_and_data() -> None:
+def test_prose_and_data_contain_neither_a_mark_nor_a_call() -> None:
     text = 'if a < b: return [x, {"k": "v"}] # <b>the function</b> tool_call <table>'
     assert not contains_mark(text)
     assert not contains_call(text)
@@ -167,7 +167,7 @@ def test_a_value_that_quotes_a_call_without_escapes_is_read_completely(
         (" </", False),
     ],
 )
-def test_ends_here_is_true_at_the_end_of_a_text_and_at_a_partial_closing_mark(
+def test_a_value_may_end_at_the_end_of_a_text_and_at_a_partial_closing_mark(
     text: str, *, expected: bool
 ) -> None:
     assert read(ends_here, text) == (expected, text)

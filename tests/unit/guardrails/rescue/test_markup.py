@@ -53,14 +53,14 @@ def test_the_number_of_tracked_elements_is_limited() -> None:
         "$$\n",
     ],
 )
-def test_ends_in_mark_recognizes_the_markup_of_many_languages_before_a_call(text: str) -> None:
+def test_the_markup_of_many_languages_before_a_call_is_recognized(text: str) -> None:
     assert ends_in_mark(f"See this.\n\n{text}")
 
 
 @pytest.mark.parametrize(
     "text", ["</x>", "\n----", "\n\n=cut", ' """', "\n`;", "*/", "|", "{% end %}"]
 )
-def test_begins_with_mark_recognizes_the_markup_of_many_languages_after_a_call(text: str) -> None:
+def test_the_markup_of_many_languages_after_a_call_is_recognized(text: str) -> None:
     assert begins_with_mark(text)
 
 

@@ -9,7 +9,7 @@ WITHIN = Position("<tool_call>", begins_reply=False, is_sentence_start=False, fo
 
 
 @pytest.mark.parametrize(("words", "is_example"), [("For example: ", True), ("I look.\n", False)])
-def test_is_example_is_true_if_the_words_before_a_call_introduce_an_example(
+def test_a_call_is_an_example_if_the_words_before_it_introduce_an_example(
     words: str, is_example: bool
 ) -> None:
     assert Position(words=words).is_example is is_example
@@ -26,7 +26,7 @@ def test_is_example_is_true_if_the_words_before_a_call_introduce_an_example(
         ("{", "", False),
     ],
 )
-def test_is_in_sentence_tells_if_a_plain_call_belongs_to_the_sentence_before_it(
+def test_the_words_before_a_plain_call_decide_whether_it_belongs_to_their_sentence(
     opening: str, words: str, is_within: bool
 ) -> None:
     assert is_in_sentence(Position(opening, words=words), ["get_weather"]) is is_within
@@ -44,14 +44,14 @@ def test_is_in_sentence_tells_if_a_plain_call_belongs_to_the_sentence_before_it(
         *((text, TOKEN, START, False) for text in ("is it.", "is!\nMore", '" he said', "` and")),
     ],
 )
-def test_is_separate_shows_whether_a_call_is_separate_from_the_text_after_it(
+def test_the_text_after_a_call_decides_whether_the_call_is_separate(
     text: str, source: str, position: Position, result: bool
 ) -> None:
     assert is_separate(text, source, position, is_all=True) is result
 
 
 @pytest.mark.parametrize("text", ["wo", "a", "and more."])
-def test_is_separate_returns_none_if_more_text_is_needed(text: str) -> None:
+def test_whether_a_call_is_separate_is_unknown_if_more_text_is_needed(text: str) -> None:
     assert is_separate(text, TOKEN, START, is_all=False) is None
     assert is_separate("And", TOKEN, START, is_all=False) is True
     assert is_separate(text, MARKED, START, is_all=False) is False

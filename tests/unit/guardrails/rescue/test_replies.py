@@ -175,7 +175,7 @@ def read(pieces: list[str]) -> ReadReply:
 @pytest.mark.parametrize(
     ("outcome", "text"), [(outcome, text) for outcome, texts in OUTCOMES.items() for text in texts]
 )
-def test_the_text_around_a_call_determines_whether_it_is_accepted_or_ambiguous_or_text(
+def test_the_text_around_a_call_decides_whether_it_is_accepted_ambiguous_or_text(
     outcome: str, text: str
 ) -> None:
     filled = text.replace("§", CALL).replace("¶", PLAIN)

@@ -450,13 +450,13 @@ def without_mark(finding: Finding) -> Finding:
     return replace(finding, follows_mark=False) if isinstance(finding, FoundCalls) else finding
 
 
-def test_after_too_many_opening_marks_without_a_call_all_text_is_prose() -> None:
+def test_all_text_is_prose_after_too_many_opening_marks_without_a_call() -> None:
     noise = "<tool_call> x "
     assert last_finding(noise * 400 + CALL)[-1] == look()
     assert last_finding(noise * 600 + CALL)[-1] == Prose(noise * 100 + CALL)
 
 
-def test_after_too_much_text_read_without_finding_a_call_all_text_is_prose() -> None:
+def test_all_text_is_prose_after_too_much_text_without_a_call() -> None:
     noise = f"<tool_call>{{{' ' * 10_000}}} "
     assert last_finding(noise * 40 + CALL)[-1] == look()
     assert isinstance(last_finding(noise * 60 + CALL)[-1], Prose)

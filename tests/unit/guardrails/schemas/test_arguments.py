@@ -160,7 +160,7 @@ def test_the_arguments_none_as_text_become_an_empty_object() -> None:
 @pytest.mark.parametrize(
     "text", ['{"city": "Rome"', "{'city': 'Rome'", '"{\\"city\\": \\"Rome\\""']
 )
-def test_missing_brackets_are_added_only_with_may_close(text: str) -> None:
+def test_missing_brackets_are_added_only_if_may_close_is_set(text: str) -> None:
     assert isinstance(check(WEATHER, text), BrokenArguments)
     closed = check(WEATHER, text, may_close=True)
     assert isinstance(closed, ValidArguments)
@@ -224,7 +224,7 @@ def test_remaining_violations_are_reported_together_with_coerced_values() -> Non
         {"pattern": 5},
     ],
 )
-def test_with_an_uncompilable_schema_any_object_is_accepted_as_unchecked(
+def test_any_object_is_accepted_as_unchecked_if_the_schema_cannot_be_compiled(
     parameters: JsonObject,
 ) -> None:
     checked = check(Tool("odd", parameters, b""), '{"a": 1}')
@@ -442,7 +442,7 @@ def test_an_invalid_structured_answer_is_rejected_with_its_violations(
     assert checked.problems[0].startswith(problem)
 
 
-def test_with_an_uncompilable_schema_any_json_answer_is_valid() -> None:
+def test_any_json_answer_is_valid_if_the_schema_cannot_be_compiled() -> None:
     checked = check_answer("[1]", {"pattern": 5})
     assert isinstance(checked, ValidAnswer)
     assert [(type(fact), checked.text) for fact in checked.facts] == [(Unchecked, "[1]")]
@@ -557,7 +557,7 @@ MEMBERS: JsonObject = {
         ({"$ref": "#/$defs/text"}, False),
     ],
 )
-def test_accepts_any_string_is_true_only_if_every_string_fits_the_member_schema(
+def test_a_member_accepts_any_string_only_if_every_string_fits_its_schema(
     schema: JsonValue, accepts_any: bool
 ) -> None:
     assert Members({"properties": {"a": schema}}).accepts_any_string("a") is accepts_any

@@ -50,7 +50,7 @@ def test_change_schemas_changes_only_the_sub_schemas_of_a_keyword(
         {"then": BAD, "else": {"not": {"pattern": "good"}}},
     ],
 )
-def test_patterns_in_finds_and_remove_patterns_removes_patterns_at_any_depth(
+def test_patterns_are_found_and_removed_at_any_depth(
     schema: JsonObject,
 ) -> None:
     assert "bad" in patterns_in(schema)
@@ -96,7 +96,7 @@ def test_remove_patterns_raises_if_fewer_values_would_be_valid_without_the_patte
         remove_patterns(schema, {"bad"})
 
 
-def test_patterns_in_ignores_properties_that_are_named_pattern() -> None:
+def test_properties_that_are_named_pattern_are_not_found_as_patterns() -> None:
     schema: JsonValue = {"properties": {"pattern": {"type": "string"}}, "patternProperties": []}
     assert [*patterns_in(schema)] == []
 
@@ -215,7 +215,9 @@ def test_a_schema_accepted_by_llama_server_is_sent_unchanged(parameters: JsonVal
     assert simplify(original) is original
 
 
-def test_a_schema_that_llama_server_refuses_is_sent_simplified_and_checked_unchanged() -> None:
+def test_a_schema_that_llama_server_refuses_is_simplified_for_sending_but_not_for_checking() -> (
+    None
+):
     parameters: JsonObject = {
         "type": "object",
         "properties": {"a": True, "b": {"type": "any"}, "c": {"$ref": "http://x/y"}},

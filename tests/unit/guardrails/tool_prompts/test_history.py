@@ -109,7 +109,7 @@ def test_without_a_system_role_the_tool_description_precedes_an_assistant_messag
     assert rewrite(template=NO_SYSTEM_ROLE) == [user_message(DESCRIPTION)]
 
 
-def test_without_tools_only_the_history_is_rewritten() -> None:
+def test_only_the_history_is_rewritten_if_there_are_no_tools() -> None:
     hello = user_message("Hi")
     result = describe_in_prompt(
         [hello, tool_result("a", "1")], [], None, convention=HERMES, template=FREE

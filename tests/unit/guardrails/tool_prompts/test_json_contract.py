@@ -34,7 +34,7 @@ CALL = '{"type": "tool_call", "name": "TOOL", "arguments": {"PARAMETER": "VALUE"
 RESULTS = 'You get the results as objects of the type "tool_result".'
 
 
-def test_with_respond_the_prompt_describes_a_json_object_for_the_final_answer() -> None:
+def test_the_prompt_describes_a_json_object_for_the_final_answer_if_respond_is_offered() -> None:
     assert CONTRACT.describe([SEND, WAIT], RESPOND) == (
         TOOLS + "Always reply with JSON and nothing else. "
         f"To call a tool, one object a line for several calls:\n{CALL}"
@@ -42,7 +42,7 @@ def test_with_respond_the_prompt_describes_a_json_object_for_the_final_answer() 
     )
 
 
-def test_without_respond_the_prompt_describes_only_calls() -> None:
+def test_the_prompt_describes_only_calls_if_respond_is_not_offered() -> None:
     assert CONTRACT.describe([SEND, WAIT], None) == (
         TOOLS + "To call a tool, reply with JSON and nothing else, "
         f"one object a line for several calls:\n{CALL}" + RESULTS
@@ -108,7 +108,7 @@ def read_reply(text: str, offer: OfferedTools = OFFER, reason: str = "stop") -> 
     return replies[0]
 
 
-def test_without_respond_a_final_answer_is_not_read_as_a_call() -> None:
+def test_a_final_answer_is_not_read_as_a_call_if_respond_is_not_offered() -> None:
     contract = json_contract()
     assert read_syntax(contract, FINAL) == (NoCall(Reason.NOT_A_CALL), '"It is \\"here\\"."}')
     text = LOOK.replace('"name"', '"content": "So", "name"')

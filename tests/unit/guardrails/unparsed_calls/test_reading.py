@@ -33,7 +33,7 @@ from tests.fakes.unread_calls import SEARCH
         ("*x", "other", "*"),
     ],
 )
-def test_token_at_returns_the_first_token_and_its_kind(text: str, kind: str, first: str) -> None:
+def test_the_first_token_is_read_with_its_kind(text: str, kind: str, first: str) -> None:
     token = token_at(text, 0)
     assert (token.kind, token.text, token.end) == (kind, first, len(first))
 
@@ -51,7 +51,7 @@ def test_the_tokens_of_any_text_are_not_empty_and_cover_the_text(text: str) -> N
         position = token.end
 
 
-def test_attributes_returns_the_words_and_values_of_a_tag() -> None:
+def test_the_attributes_of_a_tag_are_its_words_and_values() -> None:
     assert [*attributes("<parameter=city>")] == [("parameter", "city")]
     assert [*attributes("<a:b x=\"1 2\" y = '3' z/>")] == [
         ("a:b", ""),
@@ -117,7 +117,7 @@ def test_values_are_recognized_by_their_context(text: str, values: list[str]) ->
 @pytest.mark.parametrize(
     "text", ["get_weather {city: 'Par", "get_weather <city>Par", "<too", '"too']
 )
-def test_is_unclosed_is_true_if_the_text_ends_within_a_value_or_a_mark(text: str) -> None:
+def test_a_text_is_unclosed_if_it_ends_within_a_value_or_a_mark(text: str) -> None:
     assert read(text).is_unclosed
 
 
@@ -188,6 +188,6 @@ def test_prose_cannot_become_a_call(text: str) -> None:
     assert not reading.may_continue()
 
 
-def test_keys_of_returns_the_declared_parameters_of_a_tool() -> None:
+def test_the_keys_of_a_tool_are_its_declared_parameters() -> None:
     assert keys_of(WEATHER) == {"city", "days", "unit"}
     assert keys_of(make_tool("free", {"properties": ["city"]})) == frozenset()

@@ -134,14 +134,14 @@ def test_a_call_of_a_tool_without_declared_parameters_must_have_no_arguments() -
 
 
 @pytest.mark.parametrize("text", HELD)
-def test_may_become_call_is_true_for_every_prefix_of_a_call(text: str) -> None:
+def test_every_prefix_of_a_call_may_become_a_call(text: str) -> None:
     assert all(may_become_call(text[:end], TOOLS) for end in range(len(text) + 1))
 
 
 @pytest.mark.parametrize(
     "text", [*SEEN, "It", "I", "Th", "**", "- ", "1", "(a", "# A", "| a", "够用"]
 )
-def test_may_become_call_is_false_for_the_first_letters_of_prose(text: str) -> None:
+def test_the_first_letters_of_prose_cannot_become_a_call(text: str) -> None:
     assert not may_become_call(text, TOOLS)
 
 
@@ -168,7 +168,7 @@ def test_may_become_call_is_false_for_the_first_letters_of_prose(text: str) -> N
         "get_weather(city=1) ```",
     ],
 )
-def test_may_become_call_is_false_for_the_first_words_of_prose_or_data_or_code(text: str) -> None:
+def test_the_first_words_of_prose_data_or_code_cannot_become_a_call(text: str) -> None:
     assert not may_become_call(text + "x", TOOLS)
 
 

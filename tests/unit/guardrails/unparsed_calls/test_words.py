@@ -32,13 +32,11 @@ from proxy.guardrails.unparsed_calls.words import (
         ("工具", False),
     ],
 )
-def test_is_marker_is_true_only_for_combinations_of_known_words(
-    word: str, *, expected: bool
-) -> None:
+def test_only_combinations_of_known_words_are_markers(word: str, *, expected: bool) -> None:
     assert is_marker(word) is expected
 
 
-def test_is_first_marker_is_true_only_for_markers_that_may_begin_a_reply() -> None:
+def test_only_markers_that_may_begin_a_reply_are_first_markers() -> None:
     assert is_first_marker("commentary")
     assert is_first_marker("Tool-Call")
     assert not is_first_marker("input")
@@ -60,20 +58,20 @@ def test_is_first_marker_is_true_only_for_markers_that_may_begin_a_reply() -> No
         ("_", False, False),
     ],
 )
-def test_may_become_marker_is_true_for_the_prefix_of_a_marker(
+def test_the_prefix_of_a_marker_may_become_a_marker(
     text: str, is_first: bool, expected: bool
 ) -> None:
     assert may_become_marker(text, is_first=is_first) is expected
 
 
-def test_is_about_calls_is_true_only_for_markers_of_calls() -> None:
+def test_only_markers_of_calls_are_about_calls() -> None:
     assert is_about_calls("tool_name")
     assert not is_about_calls("arg_key")
     assert is_about_calls("arg_key", is_tag=True)
     assert not is_about_calls("name", is_tag=True)
 
 
-def test_names_key_and_introduces_value_recognize_tags_of_keys_and_values() -> None:
+def test_tags_of_keys_and_values_are_recognized() -> None:
     assert names_key("parameter")
     assert names_key("arg_key")
     assert not names_key("type")
@@ -81,7 +79,7 @@ def test_names_key_and_introduces_value_recognize_tags_of_keys_and_values() -> N
     assert not introduces_value("arg_key")
 
 
-def test_is_literal_is_true_for_numbers_and_the_constants_of_json_and_python() -> None:
+def test_numbers_and_the_constants_of_json_and_python_are_literals() -> None:
     assert all(map(is_literal, ("7", "2.5", "true", "None")))
     assert not any(map(is_literal, ("Paris", "truth")))
 
@@ -93,18 +91,18 @@ def test_is_literal_is_true_for_numbers_and_the_constants_of_json_and_python() -
         *("your_city", "Enter a city", "the_city", "string", "str = 'Paris'", "number | null"),
     ],
 )
-def test_is_placeholder_is_true_for_values_to_be_filled_in(value: str) -> None:
+def test_values_to_be_filled_in_are_placeholders(value: str) -> None:
     assert is_placeholder(value)
 
 
 @pytest.mark.parametrize(
     "value", ["Paris", "", "the weather", "list of rivers", "an oak", f"<{'p' * 40}>"]
 )
-def test_is_placeholder_is_false_for_real_values(value: str) -> None:
+def test_real_values_are_not_placeholders(value: str) -> None:
     assert not is_placeholder(value)
 
 
-def test_is_imperative_is_true_for_use_and_function_but_not_for_calling_and_call() -> None:
+def test_the_words_use_and_function_are_imperative_but_calling_and_call_are_not() -> None:
     assert is_imperative("Use get_weather(city='Paris')")
     assert is_imperative("function get_weather() {}")
     assert not is_imperative("Calling get_weather")

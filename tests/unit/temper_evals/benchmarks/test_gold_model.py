@@ -55,7 +55,7 @@ def test_position_returns_the_first_call_of_the_turn_that_was_not_executed(
     assert position.action == CallTools((due,))
 
 
-def test_after_all_calls_of_a_turn_position_returns_its_answer() -> None:
+def test_position_returns_the_answer_after_all_calls_of_a_turn() -> None:
     calls = [*executed_call(FIRST), *executed_call(SECOND)]
     assert TURN.position([USER, *calls]).action == GiveAnswer("Done.")
 
@@ -80,7 +80,7 @@ async def test_the_gold_model_solves_a_question_of_bfcl() -> None:
 
 
 @pytest.mark.parametrize(("most", "replies"), [(8, 3), (2, 2), (1, 1)])
-def test_the_calls_of_a_turn_are_distributed_over_at_most_most_replies_steps(
+def test_the_calls_of_a_turn_are_distributed_over_no_more_steps_than_most_replies(
     most: int, replies: int
 ) -> None:
     class Task:

@@ -97,7 +97,7 @@ def test_the_name_of_a_simulated_model_contains_its_parameters() -> None:
         ("", ""),
     ],
 )
-def test_normalized_returns_the_usual_name_of_a_quantization(text: str, usual: str) -> None:
+def test_a_quantization_is_normalized_to_its_usual_name(text: str, usual: str) -> None:
     assert normalized(text) == usual
 
 
@@ -184,7 +184,7 @@ async def test_the_engine_of_an_unknown_or_unreachable_server_is_named_other() -
     assert unreachable.engine == Engine(name="other")
 
 
-async def test_for_a_server_on_another_machine_the_hardware_is_none(
+async def test_the_hardware_of_a_server_on_another_machine_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "is_loopback", lambda _host: False)
@@ -240,7 +240,7 @@ def test_gpu_name_returns_known_product_names_and_other_for_any_other_text(
     assert gpu_name(name) == shown
 
 
-def test_processor_in_returns_only_the_vendor_of_the_processor() -> None:
+def test_only_the_vendor_of_a_processor_is_returned() -> None:
     assert processor_in("vendor_id : AuthenticAMD", "x86_64") == "AMD"
     assert processor_in("Intel64 Family 6 Model 154, GenuineIntel", "x86_64") == "Intel"
     assert processor_in("arm Apple", "arm64") == "Apple"

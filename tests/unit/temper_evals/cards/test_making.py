@@ -57,7 +57,7 @@ def write(
 BOTH = [*runs_of("direct", "+----!"), *runs_of("temper", "-+++--")]
 
 
-def test_card_of_counts_right_helped_and_harmed_runs_of_the_records(tmp_path: Path) -> None:
+def test_a_card_counts_the_right_helped_and_harmed_runs_of_the_records(tmp_path: Path) -> None:
     card = card_of(write(tmp_path, BOTH))
     assert (card.suite, card.tasks, card.seeds) == ("quick", 6, 1)
     assert card.made == datetime(2025, 11, 29, 9, 30, tzinfo=UTC)
@@ -150,7 +150,7 @@ def test_the_digest_of_tasks_does_not_depend_on_their_order() -> None:
     assert digest_of(pairs) != digest_of(pairs[:2])
 
 
-def test_release_in_returns_a_version_without_its_development_part() -> None:
+def test_a_release_is_a_version_without_its_development_part() -> None:
     assert release_in("0.2.0.dev3+gada1234") == "0.2.0"
     assert release_in("1.0rc1") == "1.0rc1"
     assert release_in("unknown (not installed)") == "0.0"

@@ -19,7 +19,7 @@ def test_the_error_for_missing_libraries_names_all_and_says_what_to_install() ->
     assert "pip install '.[embedded]'" in str(caught.value)
 
 
-def test_if_the_port_is_in_use_a_free_port_is_used() -> None:
+def test_a_free_port_is_used_if_the_requested_port_is_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with closing(listen_somewhere(port)) as listening:

@@ -6,28 +6,28 @@ from gguf import TokenType
 from temper_evals.demo.vocabulary import basic_vocabulary, cut, trigger_token, write_scripts
 
 
-def test_cut_splits_a_text_into_chunks_that_are_not_yet_used() -> None:
+def test_a_text_is_cut_into_chunks_that_are_not_yet_used() -> None:
     used_chunks = {"a", "b", "c", "abcab"}
     assert cut("abcabcabc", 5, used_chunks) == ["abcabc", "abc"]
     assert used_chunks == {"a", "b", "c", "abcab", "abcabc", "abc"}
 
 
-def test_cut_appends_a_remainder_that_is_already_used_to_the_previous_chunk() -> None:
+def test_a_remainder_that_is_already_used_is_appended_to_the_previous_chunk() -> None:
     assert cut("hello!", 5, {"!"}) == ["hello!"]
     assert cut("aaaaabbbbb!", 5, {"!", "bbbbb!"}) == ["aaaaabbbbb!"]
 
 
-def test_cut_does_not_join_given_chunks_unless_one_is_already_used() -> None:
+def test_given_chunks_are_joined_only_if_one_is_already_used() -> None:
     assert cut(["one", " two", " three"], 1, set()) == ["one", " two", " three"]
     assert cut(["one", " two", " three"], 1, {" two"}) == ["one", " two three"]
 
 
-def test_cut_raises_value_error_for_a_text_that_is_already_used_as_a_chunk() -> None:
+def test_cutting_a_text_that_is_already_used_as_a_chunk_raises_value_error() -> None:
     with pytest.raises(ValueError, match="too short"):
         cut("x", 5, {"x"})
 
 
-def test_cut_returns_no_chunks_for_an_empty_text() -> None:
+def test_an_empty_text_is_cut_into_no_chunks() -> None:
     assert cut("", 5, set()) == []
 
 

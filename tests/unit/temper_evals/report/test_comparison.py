@@ -16,7 +16,7 @@ def folder(path: Path, pattern: str, protocol: str = "abc") -> Path:
     return path
 
 
-def test_is_worse_is_true_only_for_an_arm_that_is_significantly_worse(tmp_path: Path) -> None:
+def test_only_an_arm_that_is_significantly_worse_counts_as_worse(tmp_path: Path) -> None:
     before = folder(tmp_path / "a", "+" * 12)
     worse = compare_folders(before, folder(tmp_path / "b", "-" * 8 + "+" * 4))
     assert [comparison.is_worse for comparison in worse] == [True, False]

@@ -54,7 +54,7 @@ def test_the_table_of_the_page_has_the_values_computed_from_the_records(shown: s
 
 
 @pytest.mark.deep
-def test_from_other_records_the_page_has_other_numbers(folder: Path, shown: str) -> None:
+def test_the_page_has_other_numbers_for_other_records(folder: Path, shown: str) -> None:
     def numbers(text: str) -> list[str]:
         return re.findall(r"\d+\.\d+", without_pictures(text))
 
@@ -68,7 +68,7 @@ def test_the_page_loads_nothing_from_the_network(shown: str) -> None:
 
 
 @pytest.mark.usefixtures("without_drawing")
-def test_for_each_harmed_case_the_page_shows_both_transcripts_escaped(
+def test_the_page_shows_both_transcripts_of_each_harmed_case_escaped(
     folder: Path,
 ) -> None:
     text = page(folder, PROTOCOL, RUNS)

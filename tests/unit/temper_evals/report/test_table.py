@@ -34,7 +34,7 @@ def test_a_row_of_the_table_has_success_helped_and_harmed_runs_and_the_ceiling()
     assert (row["ceiling"], row["gap closed"]) == ("100.0", "50 %")
 
 
-def test_without_runs_of_the_arm_ceiling_the_ceiling_is_unknown() -> None:
+def test_the_ceiling_is_unknown_if_the_arm_ceiling_has_no_runs() -> None:
     row = rows(results_of(runs_of("direct", "+-"), 10))[0]
     assert row[-1] == "unknown"
     assert row[4:8] == ("", "", "", "")
@@ -67,7 +67,7 @@ def test_the_table_is_markdown_with_a_cell_for_each_heading() -> None:
     assert {line.count("|") for line in lines} == {len(HEADINGS) + 1}
 
 
-def test_with_a_price_the_table_has_another_column_with_the_cost() -> None:
+def test_the_table_has_a_column_with_the_cost_if_a_price_is_given() -> None:
     price = Price(1.0, 10.0)
     lines = markdown(RESULTS, price).splitlines()
     assert {line.count("|") for line in lines} == {len(HEADINGS) + 2}

@@ -98,7 +98,7 @@ def test_arms_that_do_not_fit_into_one_table_are_printed_in_several_tables() -> 
     assert all(any(f"{n:08}" in line for line in lines) for n in range(12))
 
 
-def test_for_a_real_model_the_ceiling_is_unknown() -> None:
+def test_the_ceiling_of_a_real_model_is_unknown() -> None:
     ceilings = ceilings_of("p-small", DIRECT)
     assert (ceilings.perfect, ceilings.detectable) == (None, None)
     assert "ceiling unknown (only a simulated" in "\n".join(printed(DIRECT, 100))

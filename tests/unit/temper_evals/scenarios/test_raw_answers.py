@@ -46,6 +46,6 @@ def test_an_answer_of_plain_text_or_other_json_is_accepted(answer: str) -> None:
     assert objection_to_raw(answer, [RESULT, plain], TOOLS) == ""
 
 
-def test_an_answer_may_contain_a_call_with_may_quote_or_without_tools() -> None:
+def test_an_answer_may_contain_a_call_if_may_quote_is_set_or_there_are_no_tools() -> None:
     assert objection_to_raw(CALL, [RESULT], TOOLS, may_quote=True) == ""
     assert objection_to_raw(CALL, [RESULT], []) == ""

@@ -79,7 +79,7 @@ def test_a_run_with_a_wrong_change_or_an_answer_without_a_fact_is_judged_wrong(f
             assert not task.judge(world, without_fact).right
 
 
-def test_task_named_returns_the_task_of_a_family_and_number_or_none() -> None:
+def test_a_task_is_found_by_its_family_and_number() -> None:
     assert task_named("chain-3") == ALL_FAMILIES["chain"](3)
     assert task_named("nothing-3") is None
     assert task_named("chain-x") is None

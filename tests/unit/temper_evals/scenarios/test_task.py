@@ -16,7 +16,7 @@ def seen_of_chain() -> list[JsonObject]:
     return [*messages_of(CHAIN), *transcript]
 
 
-def test_after_each_executed_step_position_returns_the_next_calls_or_the_answer() -> None:
+def test_position_returns_the_next_calls_or_the_answer_after_each_executed_step() -> None:
     seen = seen_of_chain()
     positions = [CHAIN.position(seen[:end]) for end in range(1, len(seen), 2)]
     assert [position.progress for position in positions] == [0, 1, 2, 3, 4]
@@ -26,7 +26,7 @@ def test_after_each_executed_step_position_returns_the_next_calls_or_the_answer(
 
 
 @pytest.mark.parametrize("index", [2, 4, 6])
-def test_if_the_result_that_the_next_step_needs_was_removed_position_does_not_advance(
+def test_position_does_not_advance_if_the_result_that_the_next_step_needs_was_removed(
     index: int,
 ) -> None:
     seen = seen_of_chain()[: index + 1]
@@ -127,7 +127,7 @@ def test_an_answer_that_does_not_match_response_format_is_wrong(answer: str) -> 
         assert not task.judge(world, [*transcript[:-1], last]).right
 
 
-def test_read_call_calls_of_and_last_words_read_messages_of_a_transcript() -> None:
+def test_calls_and_last_words_are_read_from_the_messages_of_a_transcript() -> None:
     function: JsonObject = {"name": "a", "arguments": '{"b":1}'}
     call: JsonObject = {"id": "x", "function": function}
     assert read_call(call) == read_call({"function": {"name": "a", "arguments": {"b": 1}}})

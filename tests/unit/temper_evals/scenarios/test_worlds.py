@@ -25,7 +25,7 @@ OUTCOMES = {
 SETTING = Setting("case-1", (TOOLS["get_stock"], TOOLS["reorder_article"]), OUTCOMES, WRITING)
 
 
-def test_key_of_does_not_depend_on_the_order_of_arguments() -> None:
+def test_the_key_of_a_call_does_not_depend_on_the_order_of_its_arguments() -> None:
     turned: JsonObject = {"quantity": 2, "sku": "lamp-1"}
     assert key_of("reorder_article", ORDER.arguments) == key_of("reorder_article", turned)
     assert key_of("a", {"b": [{"d": 1, "c": 2}]}) == key_of("a", {"b": [{"c": 2, "d": 1}]})

@@ -1,7 +1,7 @@
 from temper_evals.simulated.draws import draws_of, uniform
 
 
-def test_uniform_returns_the_same_value_for_the_same_key_only() -> None:
+def test_uniform_returns_the_same_value_only_for_the_same_key() -> None:
     assert uniform(1, "chain-2", 0, 0, "flaw") == uniform(1, "chain-2", 0, 0, "flaw")
     keys = [(seed, name, step) for seed in range(9) for name in "ab" for step in range(9)]
     assert len({uniform(*key) for key in keys}) == len(keys)

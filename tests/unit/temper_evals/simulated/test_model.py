@@ -165,7 +165,7 @@ def test_a_reply_without_a_call_is_corrected_only_after_a_user_message() -> None
     assert is_right(reply(profile, SINGLE, messages=messages), SINGLE)
 
 
-def test_with_holds_form_the_model_never_writes_broken_json() -> None:
+def test_the_model_never_writes_broken_json_if_holds_form_is_set() -> None:
     broken = always(Flaw.BROKEN_JSON)
     assert not is_right(reply(broken, SINGLE), SINGLE)
     assert is_right(reply(replace(broken, holds_form=True), SINGLE), SINGLE)
@@ -173,7 +173,9 @@ def test_with_holds_form_the_model_never_writes_broken_json() -> None:
 
 
 @pytest.mark.parametrize("flaw", [Flaw.PROSE_FIRST, Flaw.BROKEN_JSON, Flaw.WRONG_NAME])
-def test_with_a_json_schema_the_reply_is_the_call_as_json_of_this_schema(flaw: Flaw) -> None:
+def test_the_reply_to_a_request_with_a_json_schema_is_the_call_as_json_of_this_schema(
+    flaw: Flaw,
+) -> None:
     call_format: JsonObject = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
     constrained = reply(always(flaw), SINGLE, response_format=call_format, tool_choice="none")
     assert constrained.calls == ()
@@ -183,7 +185,7 @@ def test_with_a_json_schema_the_reply_is_the_call_as_json_of_this_schema(flaw: F
     assert worse.flaw is Flaw.WRONG_VALUE
 
 
-def test_with_a_json_schema_that_is_not_a_call_the_reply_has_invented_values() -> None:
+def test_the_reply_has_invented_values_for_a_json_schema_that_is_not_a_call() -> None:
     wanted: JsonObject = {
         "type": "object",
         "properties": {"x": {"type": "integer"}},
@@ -195,7 +197,7 @@ def test_with_a_json_schema_that_is_not_a_call_the_reply_has_invented_values() -
     assert isinstance(arguments["x"], int)
 
 
-def test_with_tool_choice_none_a_call_is_written_as_text() -> None:
+def test_a_call_is_written_as_text_if_tool_choice_is_none() -> None:
     unparsed = reply(always(None), SINGLE, tool_choice="none")
     assert unparsed.calls == ()
     assert unparsed.text.startswith("<tool_call>")
@@ -203,7 +205,7 @@ def test_with_tool_choice_none_a_call_is_written_as_text() -> None:
     assert broken.text != unparsed.text
 
 
-def test_with_an_answer_tool_the_model_calls_it_instead_of_answering_in_text() -> None:
+def test_the_model_calls_the_answer_tool_instead_of_answering_in_text() -> None:
     talk = FAMILIES["none"](1)
     tools: JsonValue = [*talk.setting.tools, ANSWERING]
     assert reply(always(None), talk, tools=tools).calls == (
@@ -218,7 +220,7 @@ def test_with_an_answer_tool_the_model_calls_it_instead_of_answering_in_text() -
     assert reply(always(Flaw.PROSE_FIRST), SINGLE, tools=with_answer_tool).calls[0][0] == "say"
 
 
-def test_with_tool_choice_required_the_reply_is_a_call() -> None:
+def test_the_reply_is_a_call_if_tool_choice_is_required() -> None:
     talk = FAMILIES["none"](1)
     forced = reply(always(None), talk, tool_choice="required")
     assert forced.flaw is Flaw.NEEDLESS_CALL
@@ -226,7 +228,7 @@ def test_with_tool_choice_required_the_reply_is_a_call() -> None:
     assert is_right(reply(always(Flaw.PROSE_FIRST), SINGLE, tool_choice="required"), SINGLE)
 
 
-def test_a_model_with_the_flaw_quoted_writes_the_quoted_call_as_text() -> None:
+def test_the_flaw_quoted_makes_the_model_write_the_quoted_call_as_text() -> None:
     trap = FAMILIES["trap"](0)
     quoted = reply(always(Flaw.QUOTED), trap)
     assert quoted.calls == ()
@@ -234,7 +236,7 @@ def test_a_model_with_the_flaw_quoted_writes_the_quoted_call_as_text() -> None:
     assert "cancel_order" in quoted.text
 
 
-def test_prose_later_repeated_and_early_stop_occur_only_after_a_tool_result() -> None:
+def test_the_flaws_prose_later_repeated_and_early_stop_occur_only_after_a_tool_result() -> None:
     chain = FAMILIES["chain"](0)
     _, transcript = play(chain, follow_plan)
     seen: list[JsonValue] = [*messages_of(chain), *transcript[:2]]
@@ -327,7 +329,7 @@ def test_after_an_error_for_a_needless_call_the_model_can_answer_without_a_call(
     assert reply(stubborn, talk, messages=messages).flaw is Flaw.NEEDLESS_CALL
 
 
-def test_without_a_result_that_the_next_call_needs_the_model_makes_no_call() -> None:
+def test_the_model_makes_no_call_without_the_result_that_the_call_needs() -> None:
     long = FAMILIES["long"](0)
     _, transcript = play(long, follow_plan)
     read: list[JsonValue] = [*messages_of(long), *transcript[:-3]]
@@ -337,7 +339,7 @@ def test_without_a_result_that_the_next_call_needs_the_model_makes_no_call() -> 
     assert reply(always(None), long, messages=cut).calls == ()
 
 
-def test_with_the_flaw_wrong_count_the_reply_has_one_call_or_one_call_too_many() -> None:
+def test_the_flaw_wrong_count_gives_a_single_call_or_one_call_too_many() -> None:
     parallel = FAMILIES["parallel"](0)
     counts = {len(reply(always(Flaw.WRONG_COUNT), parallel, seed=seed).calls) for seed in range(30)}
     due = len(parallel.calls)
@@ -386,7 +388,7 @@ def test_a_flaw_occurs_before_calls_or_before_answers_as_listed(flaw: Flaw) -> N
     assert without_tools.flaw is None
 
 
-def test_with_the_flaw_repeated_text_the_call_is_repeated_until_a_user_message() -> None:
+def test_the_flaw_repeated_text_repeats_the_call_until_a_user_message() -> None:
     profile = always(Flaw.REPEATED_TEXT, generic=1.0)
     messages = conversation(CHAIN, LAST)
     for _ in range(3):

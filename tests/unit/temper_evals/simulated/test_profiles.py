@@ -50,7 +50,7 @@ def test_the_grid_has_27_combinations_of_three_levels() -> None:
     assert low.reactions[Reaction.CONSTRAINED_ERROR] == 0
 
 
-def test_for_each_assumed_reaction_the_grid_has_a_cell_that_changes_only_this_reaction() -> None:
+def test_each_assumed_reaction_has_a_cell_of_the_grid_that_changes_only_this_reaction() -> None:
     reactions_file = tomllib.loads(
         (profiles.folder() / "reactions.toml").read_text(encoding="utf-8")
     )
@@ -80,7 +80,7 @@ def test_the_guide_lists_every_reaction_with_its_rates() -> None:
         assert ("**assumed**" in source) is ("assumption" in entry["source"])
 
 
-def test_without_all_detectable_flaws_a_profile_has_only_wrong_values() -> None:
+def test_a_profile_without_its_detectable_flaws_has_only_wrong_values() -> None:
     best = load_profile("p-small").without(frozenset(Flaw) - UNSEEN)
     assert {*best.rates} == {Flaw.WRONG_VALUE}
     assert load_profile("healthy").rates == {}

@@ -49,7 +49,7 @@ def test_a_tool_that_is_not_of_the_task_is_the_answer_tool() -> None:
         ({"type": "function"}, True, ""),
     ],
 )
-def test_forces_call_and_named_follow_from_tool_choice(
+def test_the_attributes_forces_call_and_named_follow_from_tool_choice(
     choice: JsonValue, forces: bool, named: str
 ) -> None:
     seen = read_request({**TASK.request(1), "tool_choice": choice})
@@ -57,7 +57,7 @@ def test_forces_call_and_named_follow_from_tool_choice(
     assert (seen.forces_call, seen.named) == (forces, named)
 
 
-def test_schema_is_the_json_schema_of_response_format() -> None:
+def test_the_schema_of_a_request_is_the_json_schema_of_its_response_format() -> None:
     form: JsonObject = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
     seen = read_request({**TASK.request(1), "response_format": form})
     assert seen is not None

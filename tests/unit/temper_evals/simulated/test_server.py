@@ -101,7 +101,7 @@ async def test_streamed_argument_deltas_have_at_most_six_characters() -> None:
     assert all(len(piece) <= 6 for piece in pieces)
 
 
-async def test_usage_of_returns_the_tokens_seconds_and_flaws_of_a_case() -> None:
+async def test_the_usage_of_a_case_consists_of_tokens_seconds_and_flaws() -> None:
     simulated = server("mismatch")
     async with client_of(simulated) as client:
         for seed in range(30):

@@ -26,7 +26,7 @@ def text_of(flaw: Flaw, due: tuple[PlannedCall, ...] = (), seed: int = 0) -> str
     return small_models.flawed_text(flaw, DONE, due, CODER, draw=random.Random(seed))
 
 
-def test_executed_returns_each_call_with_its_first_result() -> None:
+def test_each_executed_call_is_returned_with_its_first_result() -> None:
     assert [call for call, _ in DONE] == [*CHAIN.calls]
     assert small_models.executed_calls(MESSAGES) == [*CHAIN.calls]
     again = [*MESSAGES[:3], MESSAGES[1], {**MESSAGES[2], "content": "already made"}]
@@ -36,7 +36,7 @@ def test_executed_returns_each_call_with_its_first_result() -> None:
     assert small_models.executed([stray]) == []
 
 
-def test_without_same_results_removes_only_calls_repeated_with_the_same_result() -> None:
+def test_only_calls_repeated_with_the_same_result_are_removed() -> None:
     note: JsonObject = {**MESSAGES[2], "content": "This call was already made."}
     again = [*MESSAGES[:3], MESSAGES[1], MESSAGES[2], MESSAGES[1], note]
     remaining = small_models.without_same_results(again)
@@ -44,7 +44,7 @@ def test_without_same_results_removes_only_calls_repeated_with_the_same_result()
 
 
 @pytest.mark.parametrize("flaw", [flaw for flaw in BEFORE_ANSWERS if flaw is not Flaw.ECHOED])
-def test_instead_of_an_answer_a_flawed_text_contains_the_last_executed_call(flaw: Flaw) -> None:
+def test_a_flawed_text_contains_the_last_executed_call_instead_of_an_answer(flaw: Flaw) -> None:
     last = CHAIN.calls[-1]
     for seed in range(20):
         assert call_text(last) in text_of(flaw, seed=seed)
@@ -85,7 +85,7 @@ def test_a_call_with_placeholders_matches_its_schema(tool: JsonObject) -> None:
     assert objection(task.setting.tools, tool_name(tool), changed) is None
 
 
-def test_with_placeholders_replaces_only_strings_without_an_enum() -> None:
+def test_placeholders_replace_only_strings_without_an_enum() -> None:
     kinds: JsonObject = {
         "to": {"type": "string"},
         "body": {"type": "string"},

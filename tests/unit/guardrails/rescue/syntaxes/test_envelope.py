@@ -38,7 +38,7 @@ def test_the_arguments_of_the_first_call_are_streamed_if_its_name_is_known(
         assert (cursor.arguments_name, echoed) == (name, echo)
 
 
-def test_read_calls_with_is_silent_announces_no_arguments() -> None:
+def test_read_calls_announces_no_arguments_if_is_silent_is_set() -> None:
     cursor = Cursor('{"name": "add", "arguments": {"a": 1}}', is_finished=True)
     cursor.begin()
     with pytest.raises(StopIteration):

@@ -1,4 +1,7 @@
-"""Tests the limits of syntaxes and their linear time; `test_tables` tests what they read."""
+"""Tests that every syntax has limits and is read in linear time.
+
+`test_tables` tests the results of reading.
+"""
 
 import pytest
 
@@ -12,7 +15,7 @@ PAIR = "<arg_key>a</arg_key><arg_value>1</arg_value>"
 
 
 def read_after(opening: str, syntax: str, text: str) -> Calls | NoCall | Unreadable:
-    """Read a text that has arrived completely, after `opening`."""
+    """Read a complete text that follows the mark `opening`."""
     cursor = Cursor(text, is_finished=True)
     return run(cursor, outcome(find_syntax(syntax).read(cursor, opening)), [])[0]
 

@@ -23,7 +23,7 @@ PING = '>>>ping\n{"host": "a"}'
         (PING.replace("ping", "pong"), 0),
     ],
 )
-def test_calls_are_read_only_for_offered_tools_and_on_separate_lines_at_the_end(
+def test_only_calls_of_offered_tools_on_separate_lines_at_the_end_are_read(
     text: str, count: int
 ) -> None:
     findings = find_calls(text, (FUNCTIONARY, FUNCTIONARY_IN_TEXT), ("ping",))

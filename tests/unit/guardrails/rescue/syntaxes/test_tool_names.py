@@ -95,7 +95,7 @@ def test_an_inline_call_after_an_announcement_is_accepted_only_at_the_end_of_the
         *("You could then say: I'll check:", "For example:", "I will not look:", "Here's a call:"),
     ],
 )
-def test_an_inline_call_after_words_that_announce_no_call_is_text(
+def test_an_inline_call_is_text_unless_the_words_before_it_announce_a_call(
     words: str, inline_call: str
 ) -> None:
     assert inline_calls_in(f"{words} {inline_call}", INLINE_SCHEMA) == []
@@ -148,7 +148,7 @@ def test_the_scanner_finds_calls_by_the_names_of_offered_tools(text: str, count:
     assert len(calls_found(findings)) == count
 
 
-def test_for_more_than_300_tools_no_syntaxes_by_tool_name_are_built() -> None:
+def test_no_syntaxes_by_tool_name_are_built_for_more_than_300_tools() -> None:
     tools = [make_tool(f"look_{number}", {"type": "object"}) for number in range(301)]
     assert syntaxes_for(tools) == ()
     assert syntaxes_for(tools[1:]) != ()

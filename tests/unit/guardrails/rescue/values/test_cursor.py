@@ -43,7 +43,7 @@ def test_find_returns_the_index_of_a_literal_or_of_a_possible_prefix_at_the_end(
         (NOTHING, "abc", 1, "", ""),
     ],
 )
-def test_at_returns_the_longest_literal_as_soon_as_it_is_certain(
+def test_the_method_at_returns_the_longest_literal_as_soon_as_it_is_certain(
     literals: Literals, text: str, index: int, literal: str | None, finished_literal: str
 ) -> None:
     assert literals.at(text, index, is_finished=False) == literal
@@ -105,7 +105,7 @@ def test_reading_a_text_gives_the_expected_result_and_leaves_the_expected_rest(
     assert read(start, text) == (result, rest)
 
 
-def test_look_and_look_ahead_do_not_consume_text() -> None:
+def test_the_methods_look_and_look_ahead_do_not_consume_text() -> None:
     cursor = Cursor("abc")
     assert cursor.look_ahead(5) == ("abc", False)
     assert cursor.look_ahead(2) == ("ab", True)
@@ -116,7 +116,7 @@ def test_look_and_look_ahead_do_not_consume_text() -> None:
     assert cursor.look_ahead(5) == ("abc", True)
 
 
-def test_after_rewind_a_cursor_reads_the_same_text_again() -> None:
+def test_a_cursor_reads_the_same_text_again_after_rewind() -> None:
     def reading(cursor: Cursor) -> Generator[None, None, tuple[str, str]]:
         yield from cursor.literal("12")
         cursor.begin()
@@ -130,7 +130,7 @@ def test_after_rewind_a_cursor_reads_the_same_text_again() -> None:
     assert read(reading, "12abc34") == (("abcabc", "a"), "bc34")
 
 
-def test_after_release_a_cursor_keeps_no_consumed_text() -> None:
+def test_a_cursor_keeps_no_consumed_text_after_release() -> None:
     cursor = Cursor("abc")
     cursor.begin()
     cursor.advance(2)

@@ -323,7 +323,7 @@ def test_a_watcher_is_called_for_every_member_of_a_large_object() -> None:
         assert len(watcher.reports) == names
 
 
-def test_after_start_arguments_the_watcher_gets_only_some_of_the_members() -> None:
+def test_the_watcher_gets_only_some_of_the_members_after_start_arguments() -> None:
     members = {f"k{number}": number for number in range(2 * MANY)}
     cursor = Cursor(json.dumps(members), is_finished=True)
     cursor.start_arguments("f")

@@ -125,13 +125,13 @@ def test_pattern_inside_stops_before_a_mark_that_ends_the_value() -> None:
         ('"a" b', StringContext("}", is_key=True), True),
     ],
 )
-def test_can_end_is_true_only_if_the_following_text_proves_that_the_string_ends(
+def test_a_string_can_end_only_if_the_following_text_proves_it(
     text: str, context: StringContext, expected: bool
 ) -> None:
     assert can_end(Cursor(text), context, 3) is expected
 
 
-def test_is_end_gives_the_same_result_at_any_chunking() -> None:
+def test_whether_a_string_ends_is_decided_alike_at_any_chunking() -> None:
     for text, expected in (('} , "c": 1', True), (", then left", False), ('"b": 1', True)):
         assert read(lambda cursor: is_end(cursor, StringContext("}", "}")), text) == (
             expected,
@@ -206,11 +206,11 @@ def test_the_text_after_unescaped_quotation_marks_decides_whether_the_value_may_
 @pytest.mark.parametrize(
     ("text", "is_end"), [("</x>", True), ("</x> \n", True), ("</x> a", False), ("</x>" * 9, False)]
 )
-def test_is_last_is_true_for_a_mark_followed_only_by_white_space(text: str, is_end: bool) -> None:
+def test_a_mark_followed_only_by_white_space_is_last(text: str, is_end: bool) -> None:
     assert read(lambda cursor: is_last(cursor, "</x>"), text) == (is_end, text)
 
 
-def test_is_last_is_false_if_the_white_space_after_a_mark_exceeds_the_lookahead() -> None:
+def test_a_mark_is_not_last_if_the_white_space_after_it_exceeds_the_lookahead() -> None:
     assert not read(lambda cursor: is_last(cursor, "</x>"), f"</x>{' ' * 64}")[0]
 
 
@@ -299,7 +299,7 @@ def test_a_string_without_a_closing_quotation_mark_has_no_end(text: str) -> None
     assert not string_in(text, OBJECT)[0].has_end
 
 
-def test_read_between_reads_literal_text_up_to_its_mark() -> None:
+def test_literal_text_is_read_up_to_its_mark() -> None:
     result = read(lambda cursor: read_between(cursor, "<q>"), 'a"\\n<q>b')
     assert result == (Quoted('a"\\n'), "b")
 

@@ -45,7 +45,7 @@ def trim(*texts: str, has_lines: bool = True) -> list[object]:
     return list(arguments.values())
 
 
-def test_in_a_format_without_lines_a_single_line_end_is_part_of_the_value() -> None:
+def test_a_single_line_end_is_part_of_the_value_in_a_format_without_lines() -> None:
     assert trim("\nx\n", "x\n", "\nx", has_lines=False) == ["x", "x\n", "\nx"]
 
 
@@ -84,7 +84,7 @@ def test_two_closing_marks_are_text_if_both_occur_again_on_the_line(
     ("text", "is_more"),
     [("", False), ("<p>1</p>", False), ("1</p>", True), ("<p>1</p> 2</p>", True)],
 )
-def test_is_surplus_end_is_true_if_closing_marks_outnumber_opening_marks(
+def test_a_closing_mark_is_surplus_if_closing_marks_outnumber_opening_marks(
     text: str, is_more: bool
 ) -> None:
     def start(cursor: Cursor) -> Waiting[bool]:
