@@ -16,7 +16,8 @@ from typing import TextIO, TypeAlias
 from proxy.cli.live_lines import cut_to_cells
 from proxy.observability.sentences import escape
 
-# The duration is appended to a string. A function returns the complete text for each redraw.
+# Either a string, to which the duration is appended, or a function, which is called for each redraw
+# and returns the complete text.
 Activity: TypeAlias = str | Callable[[], str]
 
 _TICK_SECONDS = 0.25  # between two redraws

@@ -10,7 +10,7 @@ import msgspec
 
 from proxy.errors import ContextOverflow
 
-NUDGES = 288  # tokens that three attempts may append
+NUDGES = 288  # tokens that the nudges of three attempts may append to the prompt
 LEAST_ANSWER = 64  # tokens that a prompt must leave for the answer
 
 _ANSWER_SHARE = 0.25  # share of the window that is reserved if the client sends no `max_tokens`
@@ -35,14 +35,14 @@ class TokenBudget(msgspec.Struct, frozen=True):
 
     @property
     def room(self) -> int:
-        """The most counted tokens of a prompt that fits; its true tokens may exceed the count."""
+        """The limit on the counted tokens of a prompt, which may have more than were counted."""
         return int(max(0, self.window - self.reserve) / self.count_error)
 
     @property
     def most(self) -> int:
-        """The largest prompt that is sent if it cannot be shortened.
+        """The limit on the counted tokens of a prompt that cannot be shortened.
 
-        It leaves `LEAST_ANSWER` tokens for the answer, or the whole reserve if that is smaller.
+        Such a prompt leaves `LEAST_ANSWER` tokens for the answer, or the reserve if it is smaller.
         """
         return max(self.room, int((self.window - LEAST_ANSWER) / self.count_error))
 

@@ -88,8 +88,8 @@ def _find_cycle(rules: Workflow) -> list[str]:
     """Return the tools of a cycle of rules, [] if there is none.
 
     Each tool of the cycle needs the next tool, and the last tool needs the first tool. Every
-    terminal tool needs every required step. Between these two groups, the graph has a node None, so
-    that it needs no edge for each pair.
+    terminal tool needs every required step. The graph has a node None between these two groups, so
+    that it does not need an edge for each pair of a terminal tool and a step.
     """
     order: TopologicalSorter[str | None] = TopologicalSorter()
     order.add(None, *rules.required_steps)

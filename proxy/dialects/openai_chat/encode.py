@@ -310,7 +310,7 @@ class CompletionBuilder(msgspec.Struct):
         return message
 
     def _add_logprobs(self, logprobs: JsonObject) -> None:
-        """Append each list of tokens to the earlier list of that name; replace other values."""
+        """Append each list of tokens to the earlier list of the same name; replace other values."""
         for name, value in logprobs.items():
             joined = self._logprobs.get(name)
             if isinstance(joined, list) and isinstance(value, list):
