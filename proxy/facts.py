@@ -157,7 +157,7 @@ class Healed(Fact, frozen=True):
 
 
 class ReasoningRestored(Fact, frozen=True):
-    """Temper restored the reasoning of `messages` messages, which the client omitted."""
+    """Temper restored the reasoning that the client omitted from `messages` messages."""
 
     messages: int
 
@@ -284,7 +284,7 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
 
 
 class FellBack(Fact, frozen=True):
-    """All attempts were rejected: the fallback `model` was used; `result` is from a closed list."""
+    """The fallback `model` was used after all rejected attempts; `result` is from a closed list."""
 
     model: str
     result: str

@@ -39,7 +39,7 @@ from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.unparsed_calls.recognition import is_asked_about
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
-_REPORT_WORDS = 4  # fewer words are no answer next to a call: "Here you are:"
+_REPORT_WORDS = 4  # fewer words next to a call are no answer, as in "Here you are:"
 # A Python fence is a call if it contains only valid calls (vllm-project/vllm#43104).
 _PYTHON_FENCE = re.compile(r"\s*```(?:py(?:thon)?)?\s*\n(?!\s*[\[{<])")
 _PYTHON = re.compile(r"\bpython", re.IGNORECASE)

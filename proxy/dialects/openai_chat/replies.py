@@ -160,7 +160,7 @@ class CallsInProgress(msgspec.Struct):
     def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
         """Return the call of a fragment, which may be new; None if there are too many calls.
 
-        `bounds.CALLS` calls and one more are stored, so that the guardrails report the excess.
+        One call more than `bounds.CALLS` is stored, so that the guardrails report the excess.
         """
         call = self._latest.get(key)
         if call_id and (number is None or (call is not None and call.id not in {"", call_id})):
@@ -200,7 +200,7 @@ class SplitPairs:
     """
 
     def __init__(self) -> None:
-        # by the text to which the half belongs: "content", "reasoning", or the index of a call
+        # the key is the text to which the half belongs: "content", "reasoning", or a call's index
         self._first_halves: dict[str, str] = {}
 
     def join(self, delta: Delta) -> Delta:
