@@ -147,7 +147,8 @@ def _classify_words_after(text: NearbyText) -> Words:
 def _classify_content(match: FoundCalls, total: str, after: Words, offer: OfferedTools) -> Content:
     """Classify the content of a call.
 
-    A call with placeholders is PLACEHOLDERS only if an answer that announces no call is next to it.
+    A call that has only placeholders is classified as PLACEHOLDERS only if an answer that announces
+    no call is next to it.
 
     Hermes-2-Pro appends the empty form of a tool to its question to the user:
 

@@ -97,7 +97,6 @@ def report_executed_calls(
     The next step is requested if there are `open_values`: values that the request names and no call
     has used. Of twenty wordings that were measured with Qwen2.5-Coder 0.5B and 1.5B, these two led
     to the fewest repetitions. Rejected wordings:
-    Rejected wordings:
 
     - A quotation of the request: the 0.5B repeated the request.
     - A note as the result of the repeated call: both models repeated the call.

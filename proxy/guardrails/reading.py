@@ -235,8 +235,8 @@ class PendingFindings:
     def take(self) -> list[tuple[Finding, str]]:
         """Return and remove the findings, each with the prose after it up to the next call.
 
-        The prose of a finding excludes reasoning and quotations of other calls, because they do not
-        show whether the model meant the call.
+        The prose after a finding excludes reasoning and quotations of other calls, because these do
+        not show whether the model meant the call.
         """
         pending, self.findings = _remove_repeated_starts(self.findings), []
         reversed_pairs: list[tuple[Finding, str]] = []
@@ -332,7 +332,7 @@ class ReplyReader:
         self._has_ended = False
         self._closes_reasoning = False
         self._explains_calls = False
-        self._keeps_gap = False  # the last call became text, and so does the space after it
+        self._keeps_gap = False  # True if the space after the last call becomes text like this call
 
     @property
     def state(self) -> State:
@@ -761,9 +761,9 @@ class ReplyReader:
     def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[ReplyPart]:
         """Return the part of the message that has not been returned yet.
 
-        The returned part is normally a prefix of the complete message, and the rest is returned
-        here. If the message contains a broken surrogate, the returned part is not a prefix, and
-        nothing more is returned.
+        The part that was returned earlier is normally a prefix of the complete message, and the
+        rest is returned here. If the message contains a broken surrogate, the earlier part is not a
+        prefix, and nothing more is returned.
         """
         self._has_responded = True
         message, sent = extract_message(call.arguments), decoder.text

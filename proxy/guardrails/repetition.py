@@ -55,7 +55,7 @@ _WANTS_JSON = re.compile(
     rf"|\b(?:{_UNCHANGED}\b[^.\n]{{0,40}}\b{_OUTPUT}|{_OUTPUT}\b[^.\n]{{0,40}}\b{_UNCHANGED})\b",
     re.IGNORECASE,
 )
-# Instructions that demand JSON. The word alone is not enough: instructions often mention JSON.
+# Instructions that demand JSON. The word "JSON" alone is not enough: many instructions contain it.
 _DEMANDS_JSON = re.compile(
     r"\b(?:answer|respond|reply|output|return|format)\w*\b[^.\n]{0,60}\bjson\b", re.IGNORECASE
 )

@@ -15,7 +15,7 @@ _END = rf"(?: [{_COLON}{_ELLIPSIS}])? \Z"
 # In "I'll check the weather: it is sunny.", the words after the colon are the result of the act, so
 # the sentence is an answer. Quotations and code, which may contain colons, are already removed.
 _RESULT_AFTER_COLON = re.compile(r" : .*[^\W\d_]")
-_TAIL = 60  # the characters at the end of a sentence that are searched for a verb, as in Japanese
+_TAIL = 60  # characters at the end of a sentence that are searched: Japanese has the verb there
 
 
 @dataclass(frozen=True, slots=True)
