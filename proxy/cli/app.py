@@ -1,6 +1,6 @@
 """Commands and flags: `temper serve`, `models`, `tools`, `doctor`, `check` and others.
 
-It turns flags into settings, and an error into one sentence and an exit code.
+This module turns flags into settings, and an error into one sentence and an exit code.
 """
 
 # Commands import their dependencies when they run, so that `temper --version` and errors in the

@@ -112,7 +112,7 @@ def _tools_in(module: ModuleType) -> Iterator[FunctionTool | Function]:
     marked = [member for member in members if isinstance(member, FunctionTool)]
     marked += [tool for member in members if isinstance(member, Toolset) for tool in member]
     if marked:
-        yield from dict.fromkeys(marked)  # a tool may also be in a Toolset
+        yield from dict.fromkeys(marked)  # once each: a tool may be in the file and in a Toolset
     else:
         functions = (
             member

@@ -81,7 +81,7 @@ class LiveLines(io.TextIOBase):
         """True after Ctrl-S: a write would then block the event loop, and with it all requests."""
         try:
             return not select.select([], [self.fileno()], [], 0)[1]
-        except (OSError, ValueError):  # Windows supports only sockets
+        except (OSError, ValueError):  # on Windows, `select` supports only sockets
             return False
 
     def _draw(self) -> str:

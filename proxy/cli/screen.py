@@ -103,7 +103,7 @@ def _foreign(text: str, style: str = "") -> Text:
 
 
 def _cell(text: str, style: str = "") -> Text:
-    """Return foreign text for a column, which may be cut."""
+    """Return foreign text for a column; the text is cut if the column is too narrow."""
     return Text(visible(text), style=style, no_wrap=True, overflow="ellipsis")
 
 

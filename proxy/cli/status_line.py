@@ -1,8 +1,8 @@
 """A line at the end of the terminal output with the current activity and its duration.
 
 The event loop redraws the line, so no lock is needed. Call `clear` before printing other output;
-the line reappears after a pause. The row is erased from the first column of
-the line to the end of the row, because the terminal may have echoed keys such as ^C after the line.
+the line reappears after a pause. The line is erased up to the end of its row, because the terminal
+may have echoed keys such as ^C after the line.
 """
 
 import asyncio

@@ -35,12 +35,12 @@ class TokenBudget(msgspec.Struct, frozen=True):
 
     @property
     def room(self) -> int:
-        """The limit on the counted tokens of a prompt, which may have more than were counted."""
+        """The limit of a prompt in counted tokens; its true number of tokens may be larger."""
         return int(max(0, self.window - self.reserve) / self.count_error)
 
     @property
     def most(self) -> int:
-        """The limit on the counted tokens of a prompt that cannot be shortened.
+        """The limit of a prompt that cannot be shortened, in counted tokens.
 
         Such a prompt leaves `LEAST_ANSWER` tokens for the answer, or the reserve if it is smaller.
         """

@@ -26,10 +26,10 @@ Line: TypeAlias = tuple[int, str]
 # How lines are ranked
 # --------------------
 # Programs print the same kind of line many times, and the interesting line is of another kind. The
-# shape of a line is its signs and blanks, without letters and digits: two rows of a table, two
-# entries of a log and two paths of a listing have the same shape. A line is rare if few other lines
-# have its shape. If many lines are rare (prose, source code), lines with words for errors, paths,
-# addresses and ids are preferred instead.
+# shape of a line is its signs and blanks, without letters and digits. So the rows of a table often
+# share a shape, and the entries of a log share another. A line is rare if few other lines have its
+# shape. If many lines are rare, as in prose and source code, shapes are ignored, and lines with
+# words for errors, paths, addresses and ids are preferred.
 
 # The telling words are these and the separate word "id", which `_is_id` recognizes.
 _TELLING = ("error", "exception", "path", "url", "http")
@@ -231,7 +231,7 @@ CAPACITY = 16_384  # short messages
 
 
 class TextCache:
-    """Caches short messages by the hash of the original message, which may be long."""
+    """Caches short messages; each key is a hash, because the original message may be long."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._messages: LruCache[int, Message] = LruCache(capacity)

@@ -42,9 +42,9 @@ ToolChoice: TypeAlias = ToolUse | NamedTool
 class WrittenCall(msgspec.Struct, frozen=True):
     """A tool call as the model wrote it, before validation.
 
-    If the backend recognized the call, `arguments` is the JSON text that it sent, which may be
-    invalid. If Temper rescued the call from text, `arguments` is already a parsed value. `id` is
-    the call id that the backend sent, None if it sent none.
+    If the backend recognized the call, `arguments` is the text that the backend sent, which may be
+    invalid JSON. If Temper rescued the call from text, `arguments` is already a parsed value. `id`
+    is the call id that the backend sent, None if it sent none.
     """
 
     name: str

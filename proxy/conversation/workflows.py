@@ -50,7 +50,7 @@ class Workflow:
 
 
 def _check_rules(name: str, rules: object, kind: type, expected: str) -> None:
-    """Raise `TypeError` for rules of a wrong type, such as `("step")`, which lacks its comma."""
+    """Raise `TypeError` for rules of a wrong type, such as `("step")` without its comma."""
     if isinstance(rules, kind):
         raise TypeError(f"{name} must be a tuple, not {rules!r}: write {name}=({rules!r},)")
     if not isinstance(rules, tuple | list) or not all(isinstance(rule, kind) for rule in rules):

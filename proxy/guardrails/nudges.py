@@ -18,7 +18,7 @@ from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.transcript import CompletedCall, read_error
 
-_MOST_NAMES = 20  # of tools
+_MOST_NAMES = 20  # names of tools
 _MOST_QUOTED = 400  # characters of arguments that the client has received
 _MOST_ERROR = 200  # characters of the arguments or the result of a call
 _MOST_OPEN = 8  # values of the request that no call has used
@@ -383,8 +383,8 @@ def _strip_marks(reply: str) -> str:
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
     """Add the demand for a JSON object to the last message of a nudge.
 
-    The demand is not a separate message, because a separate message could follow a message of the
-    same role, which some templates reject.
+    The demand is not a separate message, because some templates reject two messages of the same
+    role in a row.
     """
     return _extend(nudge, f"Reply with one JSON object only: {_FORM}.")
 

@@ -321,7 +321,7 @@ class ReplyReader:
         self._text = ReplyText()
         self._calls = ReplyCalls()
         self._pending = PendingFindings()
-        self.structured: dict[int, StructuredCall] = {}  # by index
+        self.structured: dict[int, StructuredCall] = {}  # by the backend's index of the call
         self._message: MessageDecoder | None = None
         self._reasoning: list[str] = []
         self._ambiguous: list[AmbiguousCall] = []
@@ -510,7 +510,7 @@ class ReplyReader:
         """
         matches = self._pending.matches
         calls = [call for match in matches for call in match.calls]
-        if not calls:  # messages are never pending
+        if not calls:  # as always for a message, because messages are never pending
             return
         is_runaway = calls.count(calls[-1]) >= MOST_SAME
         is_invalid = len(matches) > 1 and not any(is_valid(call, self._offer) for call in calls)
@@ -542,7 +542,7 @@ class ReplyReader:
         return self._offer.is_respond(call.name) or self._offer.is_answer(call)
 
     def _may_become_ambiguous(self, match: FoundCalls) -> bool:
-        """Return whether later text can make a call ambiguous, which would lead to a retry."""
+        """Return whether later text can make a call ambiguous, so that a retry would follow."""
         known = CallFacts(
             context=find_context(match),
             before=match.before,

@@ -82,7 +82,7 @@ def error_object(problem: Problem, request_id: str) -> JsonObject:
     is_ours = problem.status >= _FIRST_SERVER_ERROR
     kind = ERRORS.get(problem.status, "api_error" if is_ours else "invalid_request_error")
     error: JsonObject = {"type": kind, "message": _message(problem)}
-    if problem.param == "thread":  # this code makes the SDK's tool runner send complete histories
+    if problem.param == "thread":  # the code makes the SDK's tool runner send complete histories
         error["details"] = {"error_code": "thread_unsupported_request"}
     return {"type": "error", "error": error, "request_id": request_id}
 

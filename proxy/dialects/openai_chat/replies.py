@@ -48,7 +48,7 @@ CallEvent: TypeAlias = ToolCallStarted | ToolCallArgumentsDelta
 
 
 class _ArrivingCall(msgspec.Struct):
-    """A call in progress; `index` is its number in the reply, which Temper assigns.
+    """A call in progress; `index` is the number that Temper assigns to it within the reply.
 
     The arguments are reported as soon as the name is known. `name_was_repeated` is set when the
     engine repeats the name after complete arguments. Further arguments then begin another call.
@@ -158,7 +158,7 @@ class CallsInProgress(msgspec.Struct):
         return CALLS if not fragments or fragments.endswith("}") else LENGTH
 
     def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
-        """Return the call of a fragment, which may be new; None if there are too many calls.
+        """Return the call of a fragment, if necessary a new call; None if there are too many calls.
 
         One call more than `bounds.CALLS` is stored, so that the guardrails report the excess.
         """

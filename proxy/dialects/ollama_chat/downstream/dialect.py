@@ -314,7 +314,7 @@ class _HistoryReader:
 
 
 def _picture(node: Node) -> Medium:
-    """Read a picture in base64, or in a `data:` URL, which some clients send.
+    """Read a picture: base64, or a `data:` URL, as some clients send it.
 
     Chat completions require the media type. Like Ollama, Temper detects it from the first bytes.
     """
