@@ -313,7 +313,7 @@ class ToolRan(Fact, frozen=True):
 
 
 class ReplyOutcome(Enum):
-    """The outcome of a request, in increasing order of intervention."""
+    """The outcome of a request; a later member means that Temper intervened more."""
 
     CLEAN = "clean"
     REPAIRED = "repaired"

@@ -23,7 +23,7 @@ _IDLE_SECONDS = 0.5  # between two checks while no request is running
 _ERASE = "\r\x1b[J"
 # disables wrapping, so that a character that is wider than `cell_len` computed adds no line
 _BEGIN, _END = "\x1b[?7l\x1b[2m", "\x1b[0m\x1b[?7h\r"
-# ANSI escape sequences; a text of nothing else neither begins nor ends a line of the output
+# ANSI escape sequences: they print no characters, so they neither begin nor end a line
 _CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _USUAL_SIZE = os.terminal_size((80, 24))
 

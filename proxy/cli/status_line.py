@@ -16,8 +16,8 @@ from typing import TextIO, TypeAlias
 from proxy.cli.live_lines import cut_to_cells
 from proxy.observability.sentences import escape
 
-# Either a string, to which the duration is appended, or a function, which is called for each redraw
-# and returns the complete text.
+# A string, to which the duration is appended; or a function that returns the complete text and is
+# called for each redraw.
 Activity: TypeAlias = str | Callable[[], str]
 
 _TICK_SECONDS = 0.25  # between two redraws

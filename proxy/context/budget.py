@@ -1,7 +1,7 @@
 """The token budget of a prompt: the window minus the reserve for the answer.
 
-The window is the context window of one slot, as the engine reports it. The budget mode and the
-operator's limit may reduce it.
+The window is the context window of one slot, as the engine reports it; each slot of an engine
+processes one request at a time. The budget mode and the operator's limit may reduce the window.
 """
 
 from typing import Literal, TypeAlias
@@ -10,7 +10,7 @@ import msgspec
 
 from proxy.errors import ContextOverflow
 
-NUDGES = 288  # tokens that the nudges of three attempts may append to the prompt
+NUDGES = 288  # tokens of the messages (nudges) that rejected replies in three attempts may add
 LEAST_ANSWER = 64  # tokens that a prompt must leave for the answer
 
 _ANSWER_SHARE = 0.25  # share of the window that is reserved if the client sends no `max_tokens`

@@ -78,7 +78,7 @@ class Rate:
         return self.tokens(size, 1) if self._median is None else round(size / self._median)
 
     def least(self, size: int) -> int:
-        """Return a lower bound of the tokens of `size` pieces."""
+        """Return the least number of tokens that `size` pieces may have."""
         return self.tokens(size, 0.5) if self.is_learned else int(size / 1.05**_MOST_PIECES)
 
 

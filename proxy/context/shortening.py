@@ -163,7 +163,7 @@ def _is_letter(character: str) -> bool:
 
 STUB, LONGEST_STUB = 160, 640  # pieces, including name and arguments
 
-_PER_PIECE = 64  # characters of a long result for each piece of its stub
+_PER_PIECE = 64  # the stub of a long result has a piece for this many characters of the result
 _ARGUMENTS = 10  # pieces: few, because the history still contains the call
 # the most pieces of a line in a stub, and the fewest pieces for which another line is added
 _PER_LINE = 24

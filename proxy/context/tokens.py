@@ -56,7 +56,7 @@ _NEAR = 0.5  # a prompt below this share of the window was certainly not truncat
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """The expected size of a prompt in tokens, `guessed` of which are estimates."""
+    """The expected size of a prompt in `tokens`; `guessed` of these tokens are estimates."""
 
     tokens: int
     guessed: int
@@ -72,7 +72,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 class TokenBook:
-    """The token counts of one model with its template; books may share their `sizes`.
+    """The token counts of one model with its template; several books may share the cache `sizes`.
 
     Compaction uses `of` and `count_besides`. Their results rarely change, so compaction shortens
     the history at the same message on every turn. Reports use `expect`, which is as exact as

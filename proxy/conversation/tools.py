@@ -53,7 +53,7 @@ class WrittenCall(msgspec.Struct, frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A validated call: the name of a tool in the request, and JSON text of valid arguments."""
+    """A validated call: the name of a tool in the request, and valid arguments as JSON text."""
 
     id: str
     name: str

@@ -206,7 +206,7 @@ class AnswerBlocks:
 
 
 def _join_calls(events: Sequence[ReplyEvent]) -> Iterator[ReplyEvent]:
-    """Join the fragments of each call at the position of its start."""
+    """Replace the fragments of each call by one `ToolCalled` at the place where the call starts."""
     arguments: dict[int, list[str]] = {}
     for event in events:
         if isinstance(event, ToolCallArgumentsDelta):

@@ -40,7 +40,7 @@ from proxy.systems import open_file_limit
 
 
 def judge_descriptors(limit: int, streams: int) -> Finding:
-    """Compare the `limit` of open files, negative for no limit, with the number of streams."""
+    """Compare the limit of open files with the number of streams; a negative one means no limit."""
     # 64 for Temper itself; each stream needs a socket to the client and a socket to the backend
     needed = 64 + 2 * streams
     if limit < 0 or limit >= needed:

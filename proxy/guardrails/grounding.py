@@ -244,7 +244,7 @@ class _Conversation:
 
 
 def _stems(word: str) -> Iterator[str]:
-    """Yield the stem of a word, or in scripts other than ASCII each pair of letters."""
+    """Yield the stem of a word; for a word that is not ASCII, yield each pair of its letters."""
     if word.isascii():
         if len(word) >= _SHORTEST and word not in _IN_ANY_TEXT:
             yield word[: max(_STEM, len(word) - 3)]

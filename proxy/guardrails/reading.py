@@ -26,7 +26,8 @@ The reader is in one of four states. Reasoning and structured calls may arrive i
 
 - CONTENT: prose is returned at once. Prose after a broken or ambiguous call is returned as
   `WithheldText`. The explanation of a call that has run is also returned as `WithheldText`.
-- MESSAGE: the arguments of the respond tool arrive. The message in them is returned at once.
+- MESSAGE: the arguments of the respond tool arrive, which a model calls to answer. The message in
+  the arguments is returned at once.
 - PENDING: the text after a call shows whether the model meant the call. So all findings are stored
   until the reply or the text ends.
 - ENDED: later text is ignored, and `EnoughReadError` makes the caller stop the model. In a retry,

@@ -348,7 +348,7 @@ def _read_executed_result(
 
 
 def _call_id(call_id: JsonText | None) -> JsonText | None:
-    """Return the id of a call without the prefix that marks the calls that Temper ran."""
+    """Return the id of a call; if Temper ran the call, its prefix `RAN_PREFIX` is removed."""
     if call_id is None or not call_id.text.startswith(RAN_PREFIX):
         return call_id
     return own_text(call_id.text.removeprefix(RAN_PREFIX))

@@ -87,7 +87,7 @@ class _Simplifier:
     """Rewrites the subschemas of a document, and replaces references by the referenced schemas.
 
     `ancestors` are the references that were followed to reach a schema. A reference is not replaced
-    within the schema to which it refers, because that would never end.
+    within the schema to which it refers, because the replacement would never end.
     """
 
     def __init__(self, document: JsonObject) -> None:

@@ -340,7 +340,7 @@ class ChunkDecoder:
             self._stop = stop if isinstance(stop, str) else self._stop
 
     def add_texts(self, sample: Fragment, texts: list[str]) -> Sequence[ReplyEvent] | None:
-        """Return the events of chunks that have `texts` and otherwise equal the chunk of `sample`.
+        """Return the events of chunks that differ from the chunk of `sample` only in their `texts`.
 
         Returns None if the chunks must be decoded one by one.
         """
