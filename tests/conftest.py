@@ -203,7 +203,7 @@ def process_state_is_restored() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def every_connection_ends_with_its_loop() -> Iterator[None]:
-    """Fail a test that leaves connections open; later, another test would fail instead."""
+    """Fail the test that leaves connections open; otherwise a later test would fail."""
     before = open_sockets()
     yield
     after = open_sockets()

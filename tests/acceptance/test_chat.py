@@ -116,7 +116,7 @@ def test_an_unreachable_backend_is_a_one_line_error() -> None:
 
 
 def waits_for_terminal(pid: int) -> bool:
-    """Return whether a stalled terminal blocks writes instead of failing them (Linux only)."""
+    """Return whether a write to a stalled terminal waits instead of failing (Linux only)."""
     fdinfo = Path(f"/proc/{pid}/fdinfo/1")
     flags = re.search(r"flags:\s+([0-7]+)", fdinfo.read_text("ascii")) if fdinfo.exists() else None
     return flags is None or not int(flags[1], 8) & os.O_NONBLOCK

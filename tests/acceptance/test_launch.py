@@ -1,4 +1,4 @@
-"""`temper launch`: an agent is configured, run in the foreground, and its exit code returned.
+"""`temper launch` configures an agent, runs it in the foreground, and returns its exit code.
 
 The agent is a script that writes its arguments and environment. `tests/clients` runs real agents.
 """
@@ -58,7 +58,7 @@ class Home:
 
     @property
     def report(self) -> JsonObject:
-        """The arguments and the environment of the agent, and the files that it names."""
+        """The arguments and environment of the agent, and its temporary files from Temper."""
         return as_object(json.parse((self.folder / "report.json").read_bytes()))
 
 

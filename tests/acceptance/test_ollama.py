@@ -39,7 +39,7 @@ MODEL = "scripted:latest"
 
 @pytest.fixture(params=[Path.NATIVE, Path.RENDERED], ids=lambda path: str(path.value))
 def double(request: pytest.FixtureRequest, llama_server: RunningServer) -> OllamaDouble:
-    """A double whose llama-server parses the model's calls, and one that parses them itself."""
+    """Two doubles: one lets its llama-server parse the model's calls, the other parses them."""
     return OllamaDouble(llama_server, cast("Path", request.param))
 
 
@@ -128,7 +128,7 @@ async def test_a_stream_contains_text_and_reasoning_and_usage(double: OllamaDoub
 
 
 async def test_a_call_of_the_respond_tool_is_returned_as_text(double: OllamaDouble) -> None:
-    """Ollama sends a call in one chunk, so the message is also sent in one chunk."""
+    """Ollama sends a call in one chunk, so the text of a respond call is not streamed."""
     async with temper(double) as (client, _):
         chunks = await client.chat.completions.create(
             model=MODEL,
@@ -239,7 +239,7 @@ async def test_conversation_that_exceeds_the_window_is_compacted(double: OllamaD
 async def test_an_unknown_window_is_learned_from_the_overflow_error_of_ollama(
     double: OllamaDouble,
 ) -> None:
-    """No model is loaded and no window is configured, so only the rejection has the window."""
+    """No model is loaded and no window is configured, so only the error tells the window."""
     double.default_window = 1024
     async with temper(double, OllamaOverrides()) as (client, _):
         with pytest.raises(openai.BadRequestError) as raised:

@@ -161,7 +161,7 @@ class Servers:
 
 @pytest.fixture
 def servers() -> "Iterator[Servers]":
-    """Servers that are closed after the pages of a test, because they wait for their viewers."""
+    """Servers that are closed after the pages of a test, because a server waits for open pages."""
     with start_blocking_portal() as portal, ExitStack() as stack:
         yield Servers(portal, stack)
 
@@ -233,12 +233,12 @@ def test_calls_can_be_allowed_and_refused_by_keyboard(servers: Servers, open_pag
         page = open_page(scene.url).page
         page.wait_for_selector(ALLOW)
         page.keyboard.press("c")
-        for _ in range(2):  # past the arguments
+        for _ in range(2):  # first to the arguments of the call, then to its button
             page.keyboard.press("Tab")
         page.locator("button:focus", has_text="Allow").wait_for()
         page.keyboard.press("Enter")
         title_of(page, "(1) Temper")
-        # further keys must not confirm the call that has moved up
+        # the second call moves up and gets the focus, so that further keys do not reach its buttons
         page.locator(".question:focus", has_text='"id": 2').wait_for()
         page.wait_for_selector(ALLOW)
         for _ in range(3):

@@ -96,7 +96,7 @@ class LangChain:
 
     def model(self, url: str, model: str = MODEL, **options: object) -> ChatOllama:
         made = ChatOllama(model=model, base_url=url, **options)
-        OPENED.append(made._client)  # noqa: SLF001 - nothing else leads to it
+        OPENED.append(made._client)  # noqa: SLF001 - the only way to the client
         return made
 
     def run(self, url: str, tools: Tools, *, stream: bool) -> str:

@@ -240,6 +240,6 @@ def quoted() -> dict[str, list[Case]]:
 
 
 def _with_respond(cases: dict[str, list[Case]]) -> list[Case]:
-    """Repeat the cases that may be prose with the answer tool."""
+    """Return some of the cases again, with the answer tool offered."""
     chosen = cases["in a code span"] + cases["in a fence with prose behind"]
     return [replace(case, policy=TextPolicy.RESPOND) for case in chosen]

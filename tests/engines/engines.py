@@ -106,8 +106,9 @@ class Workplace:
     ) -> Iterator[subprocess.Popen[bytes]]:
         """Run a server during the block, which begins when the server is healthy.
 
-        The server has a separate session, because vLLM kills its whole process group, and the
-        children of its router outlive it. It ends with this process, even if it is killed.
+        The server has a separate session, because vLLM kills its own process group, and the
+        children of vllm-router outlive the router. The server ends with this process, even if
+        this process is killed.
         """
         log = self.folder / f"{Path(command[0]).parents[1].name}-{free_port()}.log"
         surroundings = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environment}

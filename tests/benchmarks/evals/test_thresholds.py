@@ -50,7 +50,7 @@ def test_temper_is_compared_with_the_arm_direct_urged_for_a_model_with_native_ca
     assert promises_by_endpoint({"main": runs})["n-8b"].outcome is Outcome.MET
 
 
-def test_the_promise_on_mismatch_is_met_only_near_the_arm_ceiling() -> None:
+def test_the_promise_on_mismatch_is_met_only_if_temper_is_near_the_arm_ceiling() -> None:
     runs = arm("direct", "-" * 40, "mismatch") + arm("ceiling", ALL, "mismatch")
     worse, better = (arm("temper", share, "mismatch") for share in (HALF, ALL))
     assert promises_by_endpoint({"main": runs + worse})["mismatch"].outcome is Outcome.MISSED
@@ -121,7 +121,7 @@ def test_the_promise_on_the_grid_is_missed_if_one_simulated_model_is_worse() -> 
         ({"text_seconds": [0.03]}, Outcome.MISSED),
     ],
 )
-def test_cost_consists_of_generations_and_time_and_cached_tokens(
+def test_the_promise_on_cost_covers_generations_time_and_cached_tokens(
     changes: dict[str, object], outcome: Outcome
 ) -> None:
     runs = [*DIRECT, *arm("temper", ALL, **changes)]

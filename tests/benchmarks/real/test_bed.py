@@ -272,7 +272,7 @@ def test_moving_or_deleting_an_object_twice_succeeds_both_times() -> None:
     assert not tools.run(world, "search_notes", {"query": "garden"})[1]
 
 
-def test_a_need_matches_in_any_case_and_with_one_of_several_texts() -> None:
+def test_a_need_matches_in_upper_or_lower_case_and_with_any_of_its_texts() -> None:
     need = Need("book", {"city": "rome", "nights": 2, "text": ("14 march", "march 14")})
     assert need.matches("book", {"city": "Rome, Italy", "nights": 2, "text": "On March 14."})
     assert need.matches("book", {"city": "ROME", "nights": "2", "text": "14 March"})

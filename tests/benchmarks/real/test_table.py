@@ -24,7 +24,7 @@ llamacpp:prompt_tokens_cached_total 172
 llamacpp:tokens_predicted_total 46
 llamacpp:tokens_predicted_seconds_total 4.81
 """
-STATUS, WELCOME = 2, 8  # tasks: one call, and none
+STATUS, WELCOME = 2, 8  # numbers of tasks: STATUS needs one call, WELCOME none
 ORDER: JsonObject = {"order_id": "R-2044"}
 CANCEL: JsonObject = {"order_id": "R-2071"}
 READ = MadeCall("get_order", ORDER, "{}", succeeded=True)
