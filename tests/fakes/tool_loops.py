@@ -326,7 +326,7 @@ class _RightBackend:
         async def events() -> AsyncIterator[bytes]:
             yield begin
             await asyncio.sleep(self._silence if is_silent else 0)
-            # rendered replies do not know their prompts
+            # every reply is rendered with the same number of prompt tokens
             yield b"".join(rest).replace(b'"prompt_tokens":1000', b'"prompt_tokens":%d' % tokens)
 
         return StreamingResponse(events(), media_type="text/event-stream")

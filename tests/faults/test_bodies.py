@@ -25,7 +25,7 @@ SHAPE = pytest.mark.fault("F33")
 ALPHABET = pytest.mark.fault("F35")
 ADDRESS = pytest.mark.fault("F39")
 
-ENOUGH = 6  # copies of a reply; Temper makes fewer attempts
+ENOUGH = 6  # copies of a reply: more than Temper makes attempts
 HUGE = 34_000_000  # characters: more than the default limit of 32 MB
 MESSAGES = b'"messages":[{"role":"user","content":"Hi"}]'
 

@@ -250,7 +250,7 @@ async def test_host_of_an_absolute_target_is_checked(name: str) -> None:
 
 @STRAY
 @pytest.mark.parametrize("stray", [b"\r\n", b"\n", b"G", GOOD[:-2]])
-async def test_connections_with_an_incomplete_second_request_are_closed_for_new_clients(
+async def test_connections_with_an_incomplete_second_request_are_closed_to_admit_new_clients(
     stray: bytes,
 ) -> None:
     limits = ConnectionLimits(head_seconds=0.1, most=3)
