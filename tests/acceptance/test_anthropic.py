@@ -221,7 +221,7 @@ async def test_anthropic_sdk_works_with_an_anthropic_backend(
     assert kinds == ["tool_use"], "thoughts that Anthropic has not signed do not go back"
 
 
-async def test_count_tokens_and_the_model_list_are_answered_by_the_backend(
+async def test_the_backend_counts_the_tokens_and_lists_the_models(
     double: AnthropicDouble,
 ) -> None:
     async with messages(double) as client:

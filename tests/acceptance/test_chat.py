@@ -122,7 +122,9 @@ def waits_for_terminal(pid: int) -> bool:
     return flags is None or not int(flags[1], 8) & os.O_NONBLOCK
 
 
-def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tools: Path) -> None:
+def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends_the_chat(
+    model: Path, tools: Path
+) -> None:
     arguments = ("chat", "--model", str(model), "--tools", str(tools))
     plain = {"PROMPT_TOOLKIT_NO_CPR": "1"}  # the terminal reports no cursor position
     with on_terminal(80, *arguments, environment=plain) as command:

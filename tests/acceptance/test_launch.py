@@ -141,7 +141,7 @@ def test_an_unknown_model_is_an_error_that_lists_the_known_models(home: Home) ->
     assert f"the model 'other' does not exist. Available: {MODEL}" in errors
 
 
-def test_launch_with_print_install_or_remove_uses_the_running_temper(home: Home) -> None:
+def test_launch_can_print_install_and_remove_the_settings_of_an_agent(home: Home) -> None:
     home.add_agent("claude")
     original = b'{"env": {"MINE": "1"}}'
     settings = home.folder / ".claude" / "settings.json"

@@ -321,7 +321,7 @@ class HomeAssistant:
                 self.history.append(ollama.Message(role="tool", content=payload))
 
 
-def test_home_assistants_requests_run_its_tools_and_get_the_answer(
+def test_a_tool_loop_with_the_requests_of_home_assistant_gets_the_answer(
     mock: RightOllama, loop: Served
 ) -> None:
     home = HomeAssistant(loop.url)

@@ -556,7 +556,9 @@ async def test_a_reply_lost_to_a_parser_error_counts_as_an_attempt(
 
 @pytest.mark.parametrize("language", PATHS)
 @pytest.mark.parametrize("message", [PEG, HARMONY])
-async def test_text_shown_before_a_lost_reply_is_not_repeated(language: str, message: str) -> None:
+async def test_text_that_was_streamed_before_a_lost_reply_is_not_repeated(
+    language: str, message: str
+) -> None:
     """Streamed text cannot be withdrawn, so the call is sent after it."""
     prefix = sse.START + sse.text("Let me look.\n")
     lost = prefix + sse.event({"error": {"message": message, "code": 500}})

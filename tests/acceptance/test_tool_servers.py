@@ -197,7 +197,7 @@ def test_a_call_of_the_clients_tool_is_returned_to_the_client(
     assert "x-temper-tools" not in answer.headers
 
 
-def test_if_a_reply_calls_tools_of_client_and_operator_temper_runs_the_operators(
+def test_if_a_reply_calls_tools_of_both_client_and_operator_only_the_operators_run(
     clients: Mapping[str, httpx.Client],
 ) -> None:
     answer = ask(clients["always"], "[[mixed]]", WEATHER_TOOL)

@@ -402,7 +402,7 @@ def test_the_store_of_the_page_keeps_a_limited_number_of_rows_in_order(
     assert result[8:] == [180, 1000, 2]
 
 
-def test_a_state_keeps_finished_requests_until_older_rows_fill_the_table(
+def test_finished_rows_of_an_earlier_state_are_kept_until_older_rows_are_loaded(
     open_page: Open, stage: Served
 ) -> None:
     page = open_page(stage.url).page

@@ -199,7 +199,7 @@ def test_image_read_by_claude_code_reaches_a_vision_model(healthy: Served, folde
 
 
 @needs("claude")
-def test_an_image_that_the_model_does_not_accept_does_not_end_claude_code(folder: Path) -> None:
+def test_claude_code_continues_after_an_image_that_the_model_does_not_accept(folder: Path) -> None:
     (folder / PICTURE_FILE).write_bytes(red_picture())
     with temper_with_mock(rejects_images=True) as served:
         result = ask_claude_code(served, folder, "What is on the picture? [[picture]]")

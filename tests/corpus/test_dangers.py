@@ -50,7 +50,7 @@ def broken(outer: Spelling, flaw: str, inside: str) -> str:
 
 
 @pytest.mark.parametrize("outer", SPELLINGS, ids=lambda spelling: spelling.syntax)
-def test_call_within_a_broken_call_is_never_returned(outer: Spelling) -> None:
+def test_a_call_within_a_broken_call_of_each_syntax_is_not_returned(outer: Spelling) -> None:
     for number, inner in share([*enumerate(SPELLINGS)]):
         flaws = (BREAKS[number % len(BREAKS)], 'a "b" c', '", oh', "</parameter> oh")
         for flaw in share(flaws):
@@ -67,7 +67,7 @@ def test_call_within_a_broken_call_is_never_returned(outer: Spelling) -> None:
     st.sampled_from(TAILS),
     st.sampled_from(TextPolicy),
 )
-def test_call_within_a_broken_call_is_never_returned_in_any_context(
+def test_a_call_within_a_broken_call_is_not_returned_whatever_the_context(
     outer: Spelling, inner: Spelling, flaw: str, gap: str, tail: str, policy: TextPolicy
 ) -> None:
     reply = broken(outer, flaw, gap + inner.one(PARIS) + tail)

@@ -163,7 +163,7 @@ def test_a_call_is_forced_into_its_schema(
         assert all(good)
 
 
-def test_an_oversized_prompt_is_a_400_with_its_tokens_and_the_window(
+def test_an_oversized_prompt_is_a_400_with_its_token_count_and_the_window(
     server: Server, running: Running, row: Row, engine: RealEngine, *, stream: bool
 ) -> None:
     window = window_of(server, running, row, "overflow")
@@ -177,7 +177,7 @@ def test_an_oversized_prompt_is_a_400_with_its_tokens_and_the_window(
         assert str(window) in str(error["message"])
 
 
-def test_fitting_conversation_is_not_compacted(
+def test_a_conversation_that_fits_is_not_compacted(
     server: Server, direct: Server, running: Running, judge: Judge, *, stream: bool
 ) -> None:
     """An earlier request has unusual text, from which an estimate would learn a wrong ratio."""
@@ -199,7 +199,7 @@ def test_fitting_conversation_is_not_compacted(
         assert is_whole
 
 
-def test_random_fitting_conversations_are_not_compacted(
+def test_random_conversations_that_fit_are_not_compacted(
     server: Server, direct: Server, running: Running, judge: Judge
 ) -> None:
     """The conversations mix prose, code, digits and other alphabets; some exceed the window."""

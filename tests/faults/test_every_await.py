@@ -62,7 +62,9 @@ async def test_request_interrupted_at_any_await_leaks_nothing(*, end: End, strea
 
 @pytest.mark.deep
 @pytest.mark.parametrize("end", [cancelled, raised, left])
-async def test_request_with_two_tool_rounds_leaks_nothing(*, end: End, stream: bool) -> None:
+async def test_a_request_with_two_tool_rounds_leaks_nothing_wherever_it_is_interrupted(
+    *, end: End, stream: bool
+) -> None:
     body = request(stream=stream, tools=[{"type": "mcp", "server_label": "search"}])
     sources: list[FakeSource] = []
 

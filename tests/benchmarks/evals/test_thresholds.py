@@ -43,7 +43,7 @@ def test_the_promised_improvement_over_direct_is_met_or_missed(
     assert promises_by_endpoint({"main": runs})["p-small"].outcome is outcome
 
 
-def test_temper_is_compared_with_the_arm_direct_urged_for_a_model_with_native_calls() -> None:
+def test_for_a_model_with_native_calls_temper_is_compared_with_the_arm_direct_urged() -> None:
     runs = [structs.replace(run, bed="n-8b") for run in DIRECT]
     runs += arm("direct-urged", HALF, "n-8b") + arm("temper", ALL, "n-8b")
     runs += arm("ceiling", ALL, "n-8b")
@@ -57,7 +57,7 @@ def test_the_promise_on_mismatch_is_met_only_if_temper_is_near_the_arm_ceiling()
     assert promises_by_endpoint({"main": runs + better})["mismatch"].outcome is Outcome.MET
 
 
-def test_the_promise_on_forge_is_met_only_with_at_most_half_its_generations() -> None:
+def test_the_promise_on_forge_is_met_only_with_at_most_half_the_generations_of_forge() -> None:
     rival = arm("forge-respond", HALF, generations=8, text_seconds=[0.1])
     key = "p-small: over forge-respond"
     assert (

@@ -125,7 +125,7 @@ def test_markup_and_json_of_calls_in_an_answer_are_recognized(
     assert exposed_markup(text, NAMES, ['{"a", 1}', "plain words", "27"]) == kinds
 
 
-def test_without_tools_no_json_is_a_call() -> None:
+def test_json_in_an_answer_is_no_call_if_the_task_has_no_tools() -> None:
     assert exposed_markup(f"{CALL} is a call.", (), ()) == ()
 
 
