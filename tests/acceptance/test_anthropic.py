@@ -44,7 +44,7 @@ def double(llama_server: RunningServer) -> AnthropicDouble:
 
 
 @asynccontextmanager
-async def front_with(double: AnthropicDouble) -> AsyncGenerator[RunningProxy, None]:
+async def in_front_of_double(double: AnthropicDouble) -> AsyncGenerator[RunningProxy, None]:
     """Run Temper in front of the double of Anthropic's API."""
     async with listening(double.app()) as upstream:
         connection = BackendClient(upstream.url, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
@@ -58,7 +58,7 @@ async def chat(
 ) -> AsyncGenerator[openai.AsyncOpenAI, None]:
     """Run OpenAI's SDK with Temper; the SDK's API key must not reach the backend."""
     async with (
-        front_with(double) as proxy,
+        in_front_of_double(double) as proxy,
         openai.AsyncOpenAI(
             base_url=f"{proxy.server.url}/v1",
             api_key="of-the-client",
@@ -76,7 +76,7 @@ ask = partial(ask_model, model=MODEL)
 async def messages(double: AnthropicDouble) -> AsyncGenerator[anthropic.AsyncAnthropic, None]:
     """Run Anthropic's SDK with Temper."""
     async with (
-        front_with(double) as proxy,
+        in_front_of_double(double) as proxy,
         anthropic.AsyncAnthropic(
             base_url=proxy.server.url, api_key="of-the-client", max_retries=0
         ) as client,
@@ -248,7 +248,7 @@ async def test_conversation_that_exceeds_the_window_is_compacted(
     lines = "\n".join(f"line {number} of the log" for number in range(30))
     history: list[JsonValue] = [said_by("user", "Please watch the log. [[four]]")]
     reports: list[str] = []
-    async with front_with(double) as proxy:
+    async with in_front_of_double(double) as proxy:
         for turn in range(20):
             history += [called(call(f"c{turn}", "get_time")), result(f"c{turn}", lines)]
             request: JsonObject = {"model": MODEL, "messages": history, "tools": list(TOOLS)}
@@ -262,7 +262,7 @@ async def test_conversation_that_exceeds_the_window_is_compacted(
 async def test_unknown_model_error_lists_the_known_models(
     double: AnthropicDouble,
 ) -> None:
-    async with front_with(double) as proxy:
+    async with in_front_of_double(double) as proxy:
         answer = await proxy.ask(
             {"model": "claude-none", "messages": [said_by("user", "Hi")], "tools": list(TOOLS)}
         )

@@ -114,7 +114,9 @@ class Servers:
     portal: BlockingPortal
     stack: ExitStack
 
-    def before_a_real_one(self, folder: Path, *scripts: list[ReplyEvent | TemperError]) -> Scene:
+    def with_a_real_tool_server(
+        self, folder: Path, *scripts: list[ReplyEvent | TemperError]
+    ) -> Scene:
         """Serve a backend and a real tool server; its tool `echo` requires confirmation."""
         spec = replace(program(env={"LOG": str(folder / "log")}), ask=("echo",))
         opened = self.portal.wrap_async_context_manager(open_fleet([spec], LONG_TIMEOUTS))
@@ -180,7 +182,7 @@ def title_of(page: "Page", wanted: str) -> None:
 def test_an_allowed_call_runs_and_a_denied_call_does_not(
     servers: Servers, open_page: Open, tmp_path: Path
 ) -> None:
-    scene = servers.before_a_real_one(tmp_path, call("Paris"), call("Rome"), PROSE)
+    scene = servers.with_a_real_tool_server(tmp_path, call("Paris"), call("Rome"), PROSE)
     seen, late_page = open_page(scene.url), open_page(scene.url)
     page, question = seen.page, seen.page.locator(".question")
     page.locator(".tool-server", has_text=f"{len(NAMES)} (1 needs approval)").wait_for()
@@ -211,7 +213,7 @@ def test_an_allowed_call_runs_and_a_denied_call_does_not(
 def test_the_details_of_a_request_show_the_wait_and_the_refusal_of_a_call(
     servers: Servers, open_page: Open, tmp_path: Path
 ) -> None:
-    scene = servers.before_a_real_one(tmp_path, call("Paris"), PROSE)
+    scene = servers.with_a_real_tool_server(tmp_path, call("Paris"), PROSE)
     with scene.chatting():
         seen = open_page(scene.url)  # this page was opened later
         seen.page.click(REFUSE)

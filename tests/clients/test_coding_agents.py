@@ -192,7 +192,9 @@ def test_claude_code_gets_the_answer_of_its_subagent(healthy: Served, folder: Pa
 
 
 @needs("claude")
-def test_image_read_by_claude_code_reaches_a_vision_model(healthy: Served, folder: Path) -> None:
+def test_an_image_that_claude_code_reads_reaches_a_vision_model(
+    healthy: Served, folder: Path
+) -> None:
     (folder / PICTURE_FILE).write_bytes(red_picture())
     result = ask_claude_code(healthy, folder, "What is on the picture? [[picture]]")
     assert (result["result"], result["is_error"]) == (SIGHT_ANSWER, False)

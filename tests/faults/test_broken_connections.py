@@ -1,3 +1,5 @@
+"""Connections that the server closes: when a request is sent again, and when it fails."""
+
 import asyncio
 import socket
 

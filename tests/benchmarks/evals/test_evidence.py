@@ -1,3 +1,5 @@
+"""The page docs/evidence.md, written from the records of a run."""
+
 import re
 from pathlib import Path
 

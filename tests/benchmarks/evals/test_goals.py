@@ -1,3 +1,5 @@
+"""The goals of docs/evidence.md: when they are met, missed, or left out."""
+
 from collections.abc import Mapping, Sequence
 
 import pytest

@@ -1,3 +1,5 @@
+"""The promises of docs/evidence.md: when they are met, missed, or not shown."""
+
 from collections.abc import Mapping
 
 import pytest

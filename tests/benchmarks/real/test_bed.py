@@ -211,7 +211,7 @@ def test_each_set_has_twenty_tasks_of_four_kinds_and_at_most_six_tools() -> None
         assert 4 <= len(tools.tools) <= 6
 
 
-def test_tasks_of_a_set_are_adjacent_for_the_prompt_cache() -> None:
+def test_tasks_of_one_set_follow_each_other_to_reuse_the_prompt_cache() -> None:
     changes = [first.name != other.name for (first, _), (other, _) in pairwise(TASKS.values())]
     assert sum(changes) == len(TOOL_SETS) - 1
 

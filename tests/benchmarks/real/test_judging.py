@@ -206,7 +206,7 @@ def test_a_last_reply_that_is_empty_or_markup_or_an_apology_is_no_answer(
     assert not judge_run(run(*replies, calls=(LOOK, SEND)), TASK, TOOLS).has_answer
 
 
-def test_an_apology_counts_after_calls_that_succeeded() -> None:
+def test_an_apology_is_counted_only_if_a_call_has_succeeded() -> None:
     apology = Reply(f"{APOLOGY} in 2 attempts: a call in an unknown syntax (look).", 0)
     assert judge_run(run(apology, calls=(LOOK,)), TASK, TOOLS).has_apology
     assert not judge_run(run(apology, calls=(REFUSED,)), TASK, TOOLS).has_apology
