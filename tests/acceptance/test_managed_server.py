@@ -156,7 +156,7 @@ def test_a_request_that_waits_too_long_for_loading_gets_503_with_retry_after(
 def test_two_hundred_waiting_clients_are_served_after_one_start(
     model: Path, gate: Path, gated: Path
 ) -> None:
-    # at a lower level, 200 requests would fill the pipe with log lines, which nobody reads yet
+    # the log lines of 200 requests would fill the pipe, which the test reads only at the end
     quiet = {"TEMPER_LOGGING__FORMAT": "text", "TEMPER_LOGGING__LEVEL": "warning"}
     environment = {"TEMPER_MODEL__SERVER": str(gated), **quiet}
     with served(model, **environment) as temper, ThreadPoolExecutor(200) as threads:

@@ -1,4 +1,4 @@
-"""Facts of a conversation ten times as long as the window, on a real llama-server."""
+"""Facts are recalled in a conversation ten times as long as the window, on a real llama-server."""
 
 from pathlib import Path
 from random import Random

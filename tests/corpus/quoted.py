@@ -1,7 +1,7 @@
-"""Replies that mention a call without intending it; none of them may be promoted.
+"""Replies that mention a call without intending it: Temper must not return it as a call.
 
-A situation is a reason for such a mention. Each situation is tested with all spellings that it
-fits.
+A situation is a reason for such a mention. Each situation is tested with all spellings that
+fit it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +62,7 @@ PRINTED = {
     "in a diff": "The patch is:\n\n--- a/reply.txt\n+++ b/reply.txt\n+{}\n-nothing\n",
 }
 LOGGED = '12:00:01 INFO reply="{}"\n12:00:02 INFO done\n'
-# Contexts of text that would be a call if it were alone.
+# Prose around a text that would be a call if it were the whole reply.
 WITHIN_PROSE = {
     "inside a sentence": "Send {} and wait for the answer.",
     "at the beginning of a sentence": "{} is what you have to send.",

@@ -47,7 +47,7 @@ TRIP_ANSWER = "It is 30 degrees in Paris and 21 in Oslo, and the time is 12:40. 
 TRIP_CALLS = (("get_weather", "Paris"), ("get_weather", "Oslo"), ("get_time", ""))
 TRIP_GENERATIONS = 3
 
-# a coding agent runs `cat` with the shell tool of this name and reports its output
+# a coding agent runs `cat` with its shell tool, and reports the code word in the output
 CODE_WORD = "ZEBRA-4711"
 CODE_ANSWER = f"The code word is {CODE_WORD}."
 CODE_GENERATIONS = 2
