@@ -93,9 +93,9 @@ Check = Callable[[ReceivedRequest], bool]
 class Row:
     """A rejection: the request, the engine's error, and the check of the corrected request.
 
-    The engine sends `mid_stream` if it is set, else rejections with `message` and then with each
-    text in `again`. Its final answer is `reply`, or a call written as text if the conversation has
-    tools.
+    If `mid_stream` is set, the engine sends these bytes. Otherwise it rejects the first request
+    with `message`, and one further request with each text in `again`. Its final answer is `reply`,
+    or a call written as text if the conversation has tools.
     """
 
     name: str

@@ -26,8 +26,8 @@ def chunkings(text: str) -> Iterator[list[str]]:
     """Split a text in different ways: in one piece, by character, in two, in equal pieces.
 
     It is split in two at a tenth of all positions (at every position with HYPOTHESIS_PROFILE=deep).
-    Within a long text, which repeats itself, only some positions are tested: the work would grow
-    with the square of the length.
+    In the middle of a long text, which repeats itself, most positions are left out; otherwise the
+    work would grow with the square of the length.
     """
     yield [text]
     yield list(text)
