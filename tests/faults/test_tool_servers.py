@@ -53,7 +53,7 @@ THANKS = says("Thank you.")
 
 @dataclass(frozen=True)
 class HostedTools:
-    """A proxy under test and its tool servers."""
+    """A running Temper and its tool servers."""
 
     proxy: RunningProxy
     fleet: ToolServerFleet
@@ -124,7 +124,7 @@ async def test_a_call_fails_when_its_server_dies_and_the_next_call_succeeds(
 
 
 @DIES_AGAIN
-async def test_crash_looping_tool_server_is_disabled(
+async def test_a_tool_server_that_crashes_repeatedly_is_disabled(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = tmp_path / "log"
@@ -149,7 +149,7 @@ async def test_a_huge_tool_result_is_truncated(*, stream: bool) -> None:
 
 
 @HUGE_RESULT
-async def test_huge_result_over_http_is_cut_and_the_server_stays_usable() -> None:
+async def test_a_huge_result_over_http_is_cut_and_its_server_stays_usable() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("fake", server.url, {"authorization": SECRET}, tools=("*",))
         scripts = (calls("big", "{}"), THANKS, calls("add", '{"a": 1, "b": 2}'), THANKS)
