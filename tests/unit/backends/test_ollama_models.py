@@ -238,7 +238,7 @@ def test_show_returns_none_if_the_server_does_not_respond_in_time() -> None:
 
 
 def fitting_server(num_ctx: int | None = None, **loaded: JsonValue) -> Server:
-    """A fake Ollama with two models; the window that fits into memory is the size of the file."""
+    """A fake Ollama with two models; a window of as many tokens as a model has bytes fits."""
     sizes = {"other:latest": 1, "mine:latest": 30_000}
     entries: list[JsonValue] = [{"name": name, "size": size} for name, size in sizes.items()]
     server = Server(num_ctx, show=SHOWN, tags={"models": entries}, ps=running(**loaded))

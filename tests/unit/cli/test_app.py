@@ -223,7 +223,7 @@ def test_temper_models_with_the_flag_tried_lists_the_tested_models(
     assert (listed["id"], listed["failed"]) == ("tiny", [])
 
 
-def test_tuned_settings_are_shown_by_temper_models_tried_and_temper_config(
+def test_temper_models_with_the_flag_tried_and_temper_config_show_tuned_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -237,7 +237,7 @@ def test_tuned_settings_are_shown_by_temper_models_tried_and_temper_config(
     assert line not in temper("config", "--defaults").stdout
 
 
-def test_temper_doctor_without_a_server_or_a_model_is_an_error() -> None:
+def test_temper_doctor_fails_if_neither_a_server_nor_a_model_is_found() -> None:
     result = temper("doctor", "--look-at", URL)
     assert result.exit_code == 1
     assert "no server responds" in result.stderr
