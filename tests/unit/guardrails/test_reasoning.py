@@ -427,7 +427,7 @@ def test_settle_returns_held_text_as_reasoning_only_after_a_closing_tag() -> Non
     assert ReasoningSplitter(is_opened=True).settle() == []
 
 
-def test_the_three_replies_after_a_reply_that_closes_reasoning_are_expected_to_close_it() -> None:
+def test_after_a_reply_closes_reasoning_the_next_three_are_expected_to_do_the_same() -> None:
     habit = ThoughtHabit()
     habit.note(is_shown=False)
     assert habit.expected_replies == 0

@@ -271,7 +271,7 @@ def test_a_complete_stream_is_stored_and_a_failed_stream_is_not() -> None:
     assert not is_stored(store, "resp_000000000000000000000003")
 
 
-def test_an_answer_is_not_stored_with_store_false_or_without_a_store() -> None:
+def test_an_answer_is_not_stored_if_the_field_store_is_false_or_there_is_no_store() -> None:
     store = make_store()
     answer = whole(decode(store, store=False), HI)
     assert not is_stored(store, answer["id"])

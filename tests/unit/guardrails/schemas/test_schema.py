@@ -410,8 +410,8 @@ def test_the_pattern_of_many_items_is_checked() -> None:
 
 INTEGER: JsonObject = {"type": "integer"}
 NAMES: list[JsonValue] = [f"n{number}" for number in range(400)]
-# Schemas with long lists of errors: the schema, an invalid value, and a number of copies of the
-# value that exceeds the limit.
+# Lists with many errors: the schema of the list, an invalid item, and how often it may occur before
+# the errors exceed the limit.
 TOO_MUCH: dict[str, tuple[JsonObject, JsonValue, int]] = {
     "items": ({"items": INTEGER}, "x", 20_000),
     "items within a member": ({"items": {"items": INTEGER}}, ["x"], 10_000),

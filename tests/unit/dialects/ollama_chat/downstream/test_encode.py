@@ -24,7 +24,7 @@ USAGE: JsonObject = {"prompt_tokens": 11, "completion_tokens": 7}
 
 
 def options(*, is_text: bool = False, seconds: Sequence[float] = ()) -> AnswerOptions:
-    """Return options with a clock: reading n shows BEGAN + seconds[n], and then the last value."""
+    """Return options whose clock shows BEGAN plus the next of `seconds`, and repeats the last."""
     remaining = [*seconds] or [0.5]
 
     def now() -> float:
