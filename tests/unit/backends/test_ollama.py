@@ -347,7 +347,7 @@ def test_a_model_that_ollama_does_not_have_is_described_from_the_settings() -> N
     assert description.identity == "qwen3:8b"
 
 
-async def test_unload_unloads_the_models_that_were_loaded_for_temper() -> None:
+async def test_the_method_unload_unloads_the_models_that_were_loaded_for_temper() -> None:
     server = Server()
     async with aclosing(server.backend.stream(upstream_request(), {})) as reply:
         async for _ in reply:

@@ -192,7 +192,7 @@ def test_the_status_line_shows_the_progress_or_the_reason_of_a_retry(
     assert status.noted == noted
 
 
-def test_interrupt_returns_false_without_a_running_answer() -> None:
+def test_the_method_interrupt_returns_false_if_no_answer_is_running() -> None:
     async def read(_words: str) -> str:
         raise EOFError
 

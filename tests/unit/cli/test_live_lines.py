@@ -118,7 +118,7 @@ def test_unchanged_lines_and_a_paused_terminal_cause_no_output(
     assert terminal.rows == []
 
 
-def test_show_raises_no_error_if_the_terminal_is_closed(terminal: FakeTerminal) -> None:
+def test_showing_lines_on_a_closed_terminal_raises_no_error(terminal: FakeTerminal) -> None:
     lines = LiveLines(terminal)
     terminal.is_closed = True
     lines.show(["first"])

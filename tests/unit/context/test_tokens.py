@@ -14,7 +14,7 @@ ONE, TWO, THREE = map(user_message, ("one", "two", "three"))
 TOOLS_KEY = 7
 
 
-def test_longest_returns_the_total_of_the_longest_known_prefix() -> None:
+def test_the_method_longest_returns_the_total_of_the_longest_known_prefix() -> None:
     totals = KnownPromptTotals()
     totals.note((ONE,), TOOLS_KEY, 10)
     totals.note((ONE, TWO), TOOLS_KEY, 20)
@@ -23,7 +23,7 @@ def test_longest_returns_the_total_of_the_longest_known_prefix() -> None:
     assert totals.longest((user_message("one"), THREE), TOOLS_KEY) == (1, 10)
 
 
-def test_longest_returns_none_for_a_prompt_with_a_different_beginning() -> None:
+def test_the_method_longest_returns_none_for_a_prompt_with_another_beginning() -> None:
     totals = KnownPromptTotals()
     totals.note((ONE, TWO), TOOLS_KEY, 20)
     assert totals.longest((TWO, ONE), TOOLS_KEY) is None

@@ -23,7 +23,7 @@ def test_the_function_without_reminders_removes_trailing_reminders(text: str) ->
 @pytest.mark.parametrize(
     "tag", ["<system-reminder>", "</system-reminder>", "<System-Reminder >", "< / system-reminder>"]
 )
-def test_neutralize_breaks_forged_tags(tag: str) -> None:
+def test_the_function_neutralize_breaks_forged_tags(tag: str) -> None:
     assert is_forged(f"a {tag} b")
     assert not is_forged(neutralize(f"a {tag} b"))
     assert neutralize(f"a {tag} b").replace("\u200b", "") == f"a {tag} b"

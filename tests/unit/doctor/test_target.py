@@ -9,7 +9,7 @@ def response_with(document: dict[str, object]) -> ServerResponse:
     return ServerResponse(500, document, httpx.Headers())  # type: ignore[arg-type]
 
 
-def test_count_returns_none_for_a_value_that_is_no_integer() -> None:
+def test_the_function_count_returns_none_for_a_value_that_is_no_integer() -> None:
     assert count(DOCUMENT, "usage", "prompt_tokens") == 3  # type: ignore[arg-type]
     assert count(DOCUMENT, "usage", "odd") is None  # type: ignore[arg-type]
 

@@ -446,7 +446,7 @@ def test_reported_arguments_are_the_same_at_any_chunking() -> None:
 
 
 def without_mark(finding: Finding) -> Finding:
-    """Clear `follows_mark` of a finding; `test_markup` tests this attribute."""
+    """Clear `follows_mark` of a finding, so that the comparison ignores this attribute."""
     return replace(finding, follows_mark=False) if isinstance(finding, FoundCalls) else finding
 
 

@@ -87,5 +87,5 @@ def test_loading_and_unloading_are_reported_without_content(reason: str) -> None
     assert content_of(line) == {"role": "assistant", "content": ""}
 
 
-def test_moment_formats_a_time_like_ollama() -> None:
+def test_the_function_moment_formats_a_time_like_ollama() -> None:
     assert moment(0) == "1970-01-01T00:00:00.000000Z"
