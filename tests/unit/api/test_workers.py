@@ -336,7 +336,7 @@ def test_the_metrics_of_every_worker_contain_the_counts_of_all_workers() -> None
 
 
 async def page_of_any(url: str) -> tuple[int, int, int]:
-    """Return what the dashboard of any worker shows: its number, all workers, all failures."""
+    """Return the worker's number, the count of workers and all failures from any dashboard."""
     async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
         state = (await client.get(f"{url}/ui/api/state")).json()
     return state["worker"], state["workers"], state["totals"]["start"][""]["failed"]

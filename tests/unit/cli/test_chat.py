@@ -119,7 +119,9 @@ def test_a_note_starts_a_new_line(capsys: pytest.CaptureFixture[str]) -> None:
         (f'{{"a": "{200 * "x"}"}}', f'a="{200 * "x"}"'),
     ],
 )
-def test_the_arguments_of_a_call_are_shown_in_python_syntax(arguments: str, brief: str) -> None:
+def test_the_arguments_of_a_call_are_shown_as_keyword_arguments_if_they_are_an_object(
+    arguments: str, brief: str
+) -> None:
     assert describe_call(ToolCall("1", "get_weather", arguments)) == f"get_weather({brief})"
 
 

@@ -207,7 +207,7 @@ def test_a_stream_is_complete_after_a_completed_or_incomplete_event() -> None:
 HI: list[ReplyEvent] = [TextDelta("Hi"), ReplyFinished("stop")]
 
 
-def test_the_dialect_is_named_responses_and_its_streams_end_without_done() -> None:
+def test_the_dialect_is_named_responses_and_its_streams_end_without_the_mark_done() -> None:
     dialect: Dialect = make_dialect()
     assert dialect.name == "responses"
     assert dialect.is_complete(b"event: response.completed\ndata: {}\n\n")
