@@ -17,7 +17,7 @@ def test_the_respond_tool_is_offered_after_the_client_tools() -> None:
     assert OFFER.is_respond("respond")
 
 
-def test_only_client_tools_are_offered_if_respond_is_not_offered() -> None:
+def test_only_client_tools_are_offered_if_there_is_no_respond_tool() -> None:
     offer = replace(OFFER, respond=None)
     assert offer.everything == (WEATHER, CLOCK)
     assert not offer.is_respond("respond")
