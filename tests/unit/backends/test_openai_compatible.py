@@ -619,7 +619,7 @@ async def test_a_refused_feature_is_dropped_in_later_requests(
 
 
 @pytest.mark.parametrize(("others", "names"), [((), ("tool_parser",)), (({"id": "b"},), ())])
-async def test_a_feature_refused_under_another_model_name_is_reported_for_the_only_model(
+async def test_if_there_is_one_model_a_feature_refused_under_any_name_is_reported_for_it(
     others: tuple[JsonObject, ...], names: tuple[str, ...]
 ) -> None:
     models: JsonValue = {"data": [{"id": "a", "owned_by": "vllm"}, *others]}

@@ -152,7 +152,7 @@ def test_the_description_of_a_pool_has_the_sum_of_slots_and_the_smallest_window(
     )
 
 
-def test_a_pool_lacks_every_feature_that_any_member_lacks() -> None:
+def test_a_pool_lacks_a_feature_if_one_of_its_members_lacks_it() -> None:
     first, other = (Description(("m",), engine="vLLM", lacks=(word,)) for word in ("b", "a"))
     assert described(first, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
 

@@ -163,7 +163,7 @@ PLAIN = "red\n" * 100
 ERRORS = "\n".join(f"error {number} in part {number}" for number in range(90))
 
 
-def test_a_stub_shows_the_call_and_the_size_beginning_and_end_of_its_result() -> None:
+def test_a_stub_shows_the_call_and_the_size_and_both_ends_of_its_result() -> None:
     text = "first line\n" + "more\n" * 50 + "last line\n"
     assert stub(CALL, text) == "[cut, 271 chars] look path:a.py: first line | last line"
 

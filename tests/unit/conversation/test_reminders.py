@@ -41,7 +41,9 @@ def test_the_function_neutralize_breaks_forged_tags(tag: str) -> None:
         (" \n", False),
     ],
 )
-def test_a_text_that_consists_of_reminders_has_only_reminders(text: str, is_only: bool) -> None:
+def test_the_function_has_only_reminders_recognizes_a_text_of_nothing_but_reminders(
+    text: str, is_only: bool
+) -> None:
     assert has_only_reminders(text) is is_only
 
 

@@ -300,7 +300,7 @@ def test_take_space_removes_only_white_space_before_the_first_text() -> None:
     assert splitter.take_space() == ""
 
 
-def test_reasoning_is_held_back_only_while_it_may_be_the_closing_tag() -> None:
+def test_reasoning_is_held_back_only_while_its_end_may_begin_the_closing_tag() -> None:
     splitter = ReasoningSplitter()
     assert splitter.feed("<think>\nI see") == [ReasoningDelta("I see")]
     assert splitter.feed(" a <") == [ReasoningDelta(" a")]

@@ -381,7 +381,7 @@ def test_the_defaults_of_a_schema_with_too_many_sub_schemas_are_ignored() -> Non
     ("value", "is_valid"),
     [(["a", "b"], True), ([], True), (["a", "c"], False), ("a", False), (["a", 1], False)],
 )
-def test_an_enum_without_arrays_on_an_array_applies_to_its_items(
+def test_an_enum_that_contains_no_array_applies_to_the_items_of_an_array(
     *, value: JsonValue, is_valid: bool
 ) -> None:
     items: JsonObject = {"type": "array", "items": {"type": "string"}, "enum": ["a", "b", 1]}
