@@ -43,8 +43,9 @@ class SlotCache:
 
     All files in the folder together have at most `most_bytes`. Saving and restoring may each take
     at most `seconds`. Some servers refuse to save or restore, and some read the prompt again
-    although they restored its cache. To both kinds of server, no more such requests are sent, even
-    after a restart. Whether a server uses a restored cache is tested when its first cache is saved.
+    although they restored its cache. Temper sends no more such requests to a server of either kind,
+    even after a restart. Whether a server uses a restored cache is tested when its first cache is
+    saved.
     """
 
     name: str
@@ -90,7 +91,7 @@ class SlotCache:
     async def _remove(self, files: SlotFiles) -> None:
         try:
             await asyncio.to_thread(files.remove_all)
-        except OSError as error:  # of the disk, or the folder was removed
+        except OSError as error:  # the disk failed, or the folder was removed
             self._is_refused = True
             problem = "%s: saved prompt caches cannot be removed, so they are not restored: %s"
             logger.warning(problem, self.name, error)

@@ -25,7 +25,7 @@ Figure: TypeAlias = bool | int | float | str | list[str] | None
 
 
 class TriedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The measurements of one model, by the name of the measurement, and the `failed` checks.
+    """The values that were `measured` for one model, by name, and the names of `failed` checks.
 
     `identity` identifies the model, `template` is the digest of its chat template, and `server` is
     the engine with its version. `tried_at` is a time in RFC 3339 format.

@@ -94,7 +94,7 @@ class WaitingQueue:
         """Add a ticket to a full queue; return the new ticket and the displaced ticket.
 
         The newest ticket of the key with the most waiting tickets is displaced. Returns None if
-        `key`, with the new ticket, would have at least as many waiting tickets as any other key.
+        `key`, with the new ticket, would have at least as many waiting tickets as every other key.
         A ticket of priority LOW displaces only tickets of priority LOW.
         """
         lowest = [*Priority].index(priority)

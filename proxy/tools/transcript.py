@@ -41,7 +41,7 @@ class Exchanged(msgspec.Struct, frozen=True):
 class Conversation:
     """The messages of one conversation, in order.
 
-    Only one run at a time can add messages, because messages of two runs would be mixed.
+    Only one run at a time can add messages; otherwise, messages of two runs would be mixed.
     """
 
     def __init__(self, history: Iterable[Message] = ()) -> None:

@@ -347,7 +347,7 @@ def _read_gold(source: str, tools: Sequence[JsonObject]) -> PlannedCall:
     names = [*properties] if isinstance(properties, dict) else []
     pairs = [*zip(names, node.args, strict=False)]
     pairs += [(str(argument.arg), argument.value) for argument in node.keywords]
-    # converted to JSON values, because a model can send no others
+    # converted to JSON values, because a model can send only JSON
     values = standard_json.dumps({key: ast.literal_eval(value) for key, value in pairs})
     arguments = json.parse(values)
     return PlannedCall(name, arguments if isinstance(arguments, dict) else {})

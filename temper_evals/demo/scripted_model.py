@@ -34,8 +34,8 @@ cancellation can be observed. Requires gguf and numpy from the `embedded` extra.
 # its successor the likeliest token by far; END makes the end-of-turn token the likeliest. A script
 # that never stops has its last chunk as its own successor. At START the fetched trigger makes the
 # first chunk of its script win; without a trigger, that of `default` wins. Two random codes of 128
-# dimensions have a cosine below one half, so the highest logit leads by dozens at least, and no
-# temperature in use changes an answer.
+# dimensions have a cosine below one half, so the highest logit is far above the others (by dozens
+# or more), and no temperature in use changes an answer.
 #
 # If a grammar masks the next chunk, the remaining logits are noise. So an attempt under a grammar
 # needs a script that satisfies the grammar; its trigger is a phrase that only the prompt of this
@@ -146,7 +146,7 @@ def _markov_chain(
         embedding[token, dimension] = 1.0
         output[_first(scripts[trigger], end_of_turn), dimension] = 0.5
     output[_first(scripts[DEFAULT], end_of_turn), _START] = 0.25
-    # the norm before this matrix scales a vector of length 1 to the root of the width
+    # the norm before this matrix scales a vector of length 1 to the length sqrt(_WIDTH)
     return embedding, output * np.float32(_SHARPNESS / np.sqrt(_WIDTH))
 
 
