@@ -62,9 +62,7 @@ async def _models_at(flag: str, url: str, headers: Mapping[str, str]) -> list[st
     if not isinstance(document, dict):
         return []
     entries = document.get("data")
-    if (
-        answer.is_success and "data" in document and not entries
-    ):  # null for an Ollama without models
+    if answer.is_success and "data" in document and not entries:  # null: Ollama has no models
         raise InvalidConfiguration(flag, f"{url} has no models: load one there, then try again")
     models = entries if isinstance(entries, list) else []
     return [str(model["id"]) for model in models if isinstance(model, dict) and "id" in model]

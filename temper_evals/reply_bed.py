@@ -85,7 +85,7 @@ class ReplyScenario:
         return f"{self.reply.category}-{self.reply.id}"
 
     def request(self, seed: int) -> JsonObject:
-        """Return the request; the backend finds the reply by its seed."""
+        """Return the request; the backend finds the reply by the seed in the request."""
         tools = self.question.tools
         shown = tools if self.reply.dotted else [*map(_without_dots, tools)]
         return {"messages": self.question.messages, "tools": shown, "seed": self.key}
@@ -140,7 +140,7 @@ class RecordedServer:
         return Response(stream + b"data: [DONE]\n\n", media_type="text/event-stream")
 
     def _text_for(self, body: JsonObject) -> str:
-        # a request with tool results follows the recorded reply, so the run can end
+        # a request with tool results comes after the recorded reply, so the run can end
         if any(message.get("role") == "tool" for message in objects_in(body.get("messages"))):
             return _DONE
         key = body.get("seed")

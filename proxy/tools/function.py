@@ -48,7 +48,6 @@ def expect_positive(name: str, value: object) -> None:
 class ToolContext(Generic[Deps]):
     """The context of a call, for tools whose first parameter has this type.
 
-
     The model does not see that parameter. `deps` is the object that the program passed to the run,
     such as a database connection. `messages` are the messages of the conversation before the reply
     with the call.
