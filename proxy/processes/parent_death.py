@@ -1,4 +1,4 @@
-"""Kills a child program when Temper dies, even by kill -9.
+"""Kills a child program when Temper dies, even if Temper was killed with `kill -9`.
 
     python -m proxy.processes.parent_death PARENT_PID PROGRAM ARGUMENTS...
 

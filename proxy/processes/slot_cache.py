@@ -29,7 +29,7 @@ from proxy.processes.slot_files import SavedSlot, SlotFiles, slot_files
 
 logger = logging.getLogger(__name__)
 
-# the responses of builds without these endpoints, and of models that do not support them
+# the status if the build has no such endpoints, or if they do not support the model
 _REFUSALS = (HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED)
 _COMPLETION = "/completion"
 _PROBE = " one two three four five six seven eight"

@@ -1,9 +1,9 @@
 """Supervises one server: starts it on demand, restarts it after a failure, and stops it."""
 
-# Only one task, the owner, starts the server, waits for its exit and gives up; it runs from the
-# first `ready` until `stop`. `stop` cancels the owner, which stops the server. The lock `_alone`
-# makes an owner wait until the previous owner has ended. The callers of `ready` wait for a future;
-# the owner sets its result, and creates a new future when the server fails.
+# Only one task, the owner, starts the server, waits for its exit and gives up. The owner runs from
+# the first `ready` until `stop`. `stop` cancels the owner, which stops the server. The lock
+# `_alone` makes an owner wait until the previous owner has ended. The callers of `ready` wait for a
+# future; the owner sets its result, and creates a new future when the server fails.
 
 import asyncio
 import logging

@@ -347,8 +347,7 @@ def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> SwapPlan
     budget = settings.swapping
     memory = {name: memory_of(settings.models[name]) for name in servers}
     for name, needed in memory.items():
-        # with this model loaded, the memory would exceed the operator's limit even if all other
-        # models were unloaded
+        # this model alone would exceed the operator's limit
         if 0 < budget.memory_mb * _MB < needed:
             problem = (
                 f"the model takes {-(-needed // _MB)} MB with its window, but swapping.memory_mb "

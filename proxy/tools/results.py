@@ -12,7 +12,7 @@ DONE = "Done."
 ERROR = "Error: "
 
 # A truncated result keeps its start and its end, because headings come first, and errors and totals
-# come last. The start gets this fraction of the remaining characters.
+# come last. The start gets this fraction of the kept characters.
 _HEAD = 2 / 3
 _VALUE = "value"
 

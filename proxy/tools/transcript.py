@@ -134,7 +134,7 @@ class Conversation:
 
     @contextmanager
     def hold(self) -> Iterator[Append]:
-        """Yield a function that appends messages; raises RuntimeError while another run does so."""
+        """Yield a function that appends messages; raises RuntimeError while another run appends."""
         if self._is_held:
             raise RuntimeError("another run is adding to this conversation; fork() it instead")
         self._is_held = True

@@ -234,7 +234,7 @@ def _evaluator() -> ModuleType:
     vars(client)["generate"] = None  # only the package's own agents and model judges call it
     sys.modules.setdefault(client.__name__, client)
     lacks_pandas = find_spec("pandas") is None
-    if lacks_pandas:  # one function, which writes tables, has it as return type
+    if lacks_pandas:  # needed only as the return type of a function
         sys.modules["pandas"] = ModuleType("pandas")
         vars(sys.modules["pandas"])["DataFrame"] = object
     try:

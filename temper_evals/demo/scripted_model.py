@@ -11,7 +11,8 @@ cancellation can be observed. Requires gguf and numpy from the `embedded` extra.
 #
 #   0 .. 127    CODE      the current chunk of a script, as a random unit vector
 #   128 .. 189  TRIGGER   one dimension for each trigger word
-#   190         START     the current token belongs to the prompt, so the next one begins an answer
+#   190         START     the current token belongs to the prompt, so the next token begins an
+# answer
 #   191         END       the current token is the last chunk of a script, so the answer ends
 #
 # Vocabulary. 256 bytes and a few merges, so that any prompt can be written; ChatML's control

@@ -46,7 +46,7 @@ def table(comparisons: Sequence[Comparison], width: int, heading: str) -> Group:
 
 
 def summary(comparisons: Sequence[Comparison]) -> str:
-    """Return sentences with the number of usable calls, and of right calls if those are known."""
+    """Return sentences with the number of usable calls and, if known, of right calls."""
     counts = {"Usable": _usable(comparisons)}
     if any(comparison.scenario.right for comparison in comparisons):
         counts["Right"] = _right(comparisons)
