@@ -33,8 +33,8 @@ class RestartPolicy:
     """The number of restarts and their delays, in seconds.
 
     The first delay is `first_delay`; the delay doubles with every failure, up to `longest_delay`.
-    Each delay is shortened at random, by at most half, so that servers that failed at the same time
-    do not restart at the same time. After `most_failures` failures within `window`
+    Each delay is shortened at random, by at most half; otherwise, servers that failed together
+    would restart together. After `most_failures` failures within `window`
     seconds, the server stays down; only the time in which the server was ready counts.
     """
 

@@ -8,10 +8,10 @@ No I/O: the time in seconds is a parameter, and the models to start and to stop 
 #    +--- stopped --- STOPPING <---stop----+      failed leads to STOPPING as well
 #
 # Requests wait in one queue, oldest first. A request for a loaded model is served at once, unless
-# an older request waits for that model's memory: otherwise a model in constant use would never be
-# unloaded. When a model has been loaded, all its waiting requests are served, even if older
-# requests wait for other models. Later requests join the end of the queue, so every request is
-# served at some time.
+# an older request needs that model's memory. Without this exception, a model in constant use would
+# never be unloaded. When a model has been loaded, all its waiting requests are served, even if
+# older requests wait for other models. Later requests join the end of the queue, so every request
+# is served at some time.
 #
 # Of the requests whose models must be loaded, memory is freed only for the oldest. The models to
 # stop are chosen in this order: idle models first, then models in use, and in each group the least

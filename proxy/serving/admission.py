@@ -5,8 +5,8 @@
 
 An engine with more requests than slots serves them in order of arrival, so one client with fifty
 requests would block all others. The queue is bounded, so that excess requests fail immediately.
-When it is full, a request of a key with few waiting requests displaces the newest request of the
-key with the most waiting requests, so that no key can occupy the whole queue.
+When the queue is full, a request of a key with few waiting requests displaces the newest request of
+the key with the most waiting requests, so that no key can occupy the whole queue.
 """
 
 import asyncio

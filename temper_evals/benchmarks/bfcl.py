@@ -64,8 +64,8 @@ class UserTurn:
     """A turn of the user: its messages, the offered tools, and the right calls and answer.
 
     The simulated model makes the calls in at most `most_replies` replies, because the benchmark
-    limits the replies or judges only the first. It repeats `attack` after its answer if a tool
-    result contained it.
+    limits the replies or judges only the first reply. It repeats `attack` after its answer if a
+    tool result contained it.
     """
 
     messages: tuple[JsonObject, ...]

@@ -11,15 +11,14 @@ cancellation can be observed. Requires gguf and numpy from the `embedded` extra.
 #
 #   0 .. 127    CODE      the current chunk of a script, as a random unit vector
 #   128 .. 189  TRIGGER   one dimension for each trigger word
-#   190         START     the current token belongs to the prompt, so the next token begins an
-# answer
+#   190         START     the current token belongs to the prompt, so an answer begins next
 #   191         END       the current token is the last chunk of a script, so the answer ends
 #
 # Vocabulary. 256 bytes and a few merges, so that any prompt can be written; ChatML's control
 # tokens; every trigger word as a user-defined token, which the tokenizer finds anywhere in a
 # prompt, even in the middle of a word; and every chunk of every script as an ordinary token that
 # no merge produces, so that it occurs in answers only. No two tokens may have the same text: if a
-# chunk would repeat the text of another token, it is extended until its text is unique.
+# chunk would repeat the text of another token, the chunk is extended until its text is unique.
 #
 # Attention finds the last trigger. The keys of all tokens but triggers are zero, and the query is
 # the same at every position. Rotary position encoding turns a key by an angle that grows with its

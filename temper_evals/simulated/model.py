@@ -2,8 +2,8 @@
 
 The oracle of the task (`PlannedTask.position`) gives the right next step. A random number then
 selects a flaw, or none, by the rates of the profile. The number depends only on the case, the step
-and the number of tries, so the model makes the same errors in all arms, and a difference between
-arms is an effect of the arms.
+and the number of tries. So the model makes the same errors in all arms, and only the arms can cause
+a difference between their results.
 
 After an error, the model repeats its flaw until a second draw corrects it. The chance of a
 correction depends on the messages after the error: no message, a generic message, or a message that
