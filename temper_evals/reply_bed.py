@@ -270,11 +270,11 @@ def _without_dots(tool: JsonValue) -> JsonValue:
 class ReplyCounts:
     """The outcomes of the recorded replies of a category.
 
-    BFCL's handler for the model read `handler_right` of the replies correctly. From these replies,
-    Temper returned no call and sent no retry (`lost`), returned no call despite a retry
-    (`retried`), or returned other calls (`wrong`). `needless` counts calls to questions for which
-    no call is right. `again` counts requests with more than one generation, and `failed` counts
-    runs with a failed request.
+    BFCL's handler for the model read `handler_right` of the replies correctly. Of these replies,
+    `lost` counts those for which Temper returned no call and sent no retry, `retried` those for
+    which Temper returned no call despite a retry, and `wrong` those for which Temper returned other
+    calls. `needless` counts calls to questions for which no call is right. `again` counts requests
+    with more than one generation, and `failed` counts runs with a failed request.
     """
 
     count: int = 0

@@ -40,7 +40,7 @@ class SequentialTest:
     harmed: int = 0
 
     def add(self, *, before: bool, after: bool) -> None:
-        """Count a pair; the case was right `before`, without the setting, or `after`, with it."""
+        """Count a pair; `before` is the result without the setting, `after` with the setting."""
         self.pairs += 1
         self.helped += after and not before
         self.harmed += before and not after

@@ -49,7 +49,7 @@ FIRST_SEED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A setting to try; it is skipped if the candidate `unless` was harmful.
+    """A setting to try; it is skipped if the candidate with the name `unless` was harmful.
 
     An effort is earned if it saves tokens and is not worse; later efforts are then skipped.
     """

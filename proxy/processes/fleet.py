@@ -86,7 +86,7 @@ class Lease:
         # that the end of an interval cancels the future.
         failure = await asyncio.shield(self._outcome)
         if failure is not None:
-            raise failure.with_traceback(None)  # each task that raises it would add its frames
+            raise failure.with_traceback(None)  # otherwise each task would add its frames to it
 
     @property
     def is_settled(self) -> bool:
@@ -104,8 +104,8 @@ class Fleet:
 
     `servers` and `swapping` contain the same models. At most `most_waiting` requests wait. If the
     queue is full, a new request displaces the newest request of the key with the most waiting
-    requests, unless the key of the new request has about as many waiting requests (see
-    `find_displaced`).
+    requests. It is refused if its own key, with this request, has at least as many waiting
+    requests as every other key (see `find_displaced`).
     """
 
     servers: Mapping[str, StartableServer]

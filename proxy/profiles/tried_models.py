@@ -1,4 +1,4 @@
-"""Measurements of models on this machine: a small JSON file for each model in the cache folder.
+"""Measurements of models on this machine, in small JSON files in the cache folder.
 
 There is a separate file for each combination of model, template and engine version. No locks are
 needed: files are replaced atomically, and a corrupt file counts as missing.

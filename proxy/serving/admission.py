@@ -57,8 +57,8 @@ _Keys: TypeAlias = OrderedDict[str, deque[Ticket]]
 class WaitingQueue:
     """The order of requests, without clocks or tasks.
 
-    At most `capacity` tickets are served at once; None means no limit. A ticket may wait while
-    fewer than `most_waiting` tickets of its priority or a higher priority wait. Of the waiting
+    At most `capacity` tickets are served at once; None means no limit. A ticket is refused
+    if `most_waiting` tickets of its priority or a higher priority already wait. Of the waiting
     tickets, the highest priority is served first. A priority that was passed over
     `MOST_PASSED_OVER` times in a row is served next, so that no request starves. Within a priority,
     keys take turns. The tickets of one key are served in order of arrival.

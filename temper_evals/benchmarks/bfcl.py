@@ -91,7 +91,7 @@ class BfclQuestion(BfclScenario):
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply with the checker of the package.
 
-        The names of their tools have `_` in place of dots, as `tool_of` wrote them.
+        In these calls, the names of tools have `_` in place of dots, as `tool_of` wrote them.
         """
         if not self.truth:
             return super().judge(end, transcript)
@@ -290,8 +290,8 @@ def _conversations(folder: Path, category: str) -> list[BfclConversation]:
 def _module(name: str) -> ModuleType:
     """Import a module of the package; raises InvalidConfiguration without `mpmath`."""
     # The package's table of models imports the clients of all vendors. The checker reads only one
-    # flag from it: whether dots in tool names were replaced by `_`, which is true here. This
-    # module with one flag replaces the table.
+    # flag from it: whether dots in tool names were replaced by `_`, which is true here. A
+    # module with this flag replaces the table.
     table = f"{_PACKAGE}.constants.model_config"
     if table not in sys.modules:
         stand_in = ModuleType(table)

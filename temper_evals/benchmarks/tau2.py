@@ -55,7 +55,7 @@ class TicketTask:
 
     @property
     def limit(self) -> int:
-        """The replies within the package's limit of steps; a reply and its calls are two steps."""
+        """The replies that the package's step limit allows; a reply and its calls are two steps."""
         return int(_module("config").DEFAULT_MAX_STEPS) // 2 + 1
 
     def request(self, seed: int) -> JsonObject:
