@@ -82,8 +82,8 @@ class Lease:
 
     async def wait_until_granted(self) -> None:
         """Wait until the model can be used; raises `ProcessFailed` or `QueueFull`."""
-        # A stream waits in short intervals, and sends an SSE comment after each. `shield` prevents
-        # that the end of an interval cancels the future.
+        # A stream waits in short intervals, and sends an SSE comment after each. With `shield`, the
+        # end of an interval does not cancel the future.
         failure = await asyncio.shield(self._outcome)
         if failure is not None:
             raise failure.with_traceback(None)  # otherwise each task would add its frames to it
@@ -104,8 +104,8 @@ class Fleet:
 
     `servers` and `swapping` contain the same models. At most `most_waiting` requests wait. If the
     queue is full, a new request displaces the newest request of the key with the most waiting
-    requests. It is refused if its own key, with this request, has at least as many waiting
-    requests as every other key (see `find_displaced`).
+    requests. The new request is refused if its own key, with this request, has at least as many
+    waiting requests as every other key (see `find_displaced`).
     """
 
     servers: Mapping[str, StartableServer]
