@@ -29,7 +29,7 @@ from proxy.processes.slot_files import SavedSlot, SlotFiles, slot_files
 
 logger = logging.getLogger(__name__)
 
-# the responses of builds without these endpoints, and of models that do not support them
+# the status if the build has no such endpoints, or if they do not support the model
 _REFUSALS = (HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED)
 _COMPLETION = "/completion"
 _PROBE = " one two three four five six seven eight"
@@ -43,8 +43,9 @@ class SlotCache:
 
     All files in the folder together have at most `most_bytes`. Saving and restoring may each take
     at most `seconds`. Some servers refuse to save or restore, and some read the prompt again
-    although they restored its cache. To both kinds of server, no more such requests are sent, even
-    after a restart. Whether a server uses a restored cache is tested when its first cache is saved.
+    although they restored its cache. Temper sends no more such requests to a server of either kind,
+    even after a restart. Whether a server uses a restored cache is tested when its first cache is
+    saved.
     """
 
     name: str

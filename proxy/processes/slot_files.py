@@ -5,8 +5,8 @@
 
 The owner identifies a server by a hash of its model's name. The key is a hash of everything that a
 cache depends on, such as the model file and the build of the server. When a server starts, Temper
-removes the server's files with any other key. All files are removed after a week. If the folder is
-too large, the oldest files are removed earlier.
+removes the server's files that have a different key. All files are removed after a week. If the
+folder is too large, the oldest files are removed earlier.
 """
 
 import os
