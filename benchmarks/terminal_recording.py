@@ -114,7 +114,7 @@ def send_prompts(url: str) -> None:
 
 
 def draw(lines: Sequence[str]) -> str:
-    """Draw lines as SVG, without references to other files."""
+    """Draw lines as an SVG image that refers to no other files."""
     console = Console(record=True, width=_COLUMNS, file=StringIO(), force_terminal=True)
     for line in lines:
         console.print(Text.from_ansi(line), soft_wrap=False)

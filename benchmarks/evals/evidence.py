@@ -250,7 +250,7 @@ def _promises(evidence: Evidence) -> str:
 
 
 def _every_arm(results: Sequence[ArmResult]) -> str:
-    """Return the table of all arms, without the ceiling (a column) and without `temper-again`."""
+    """Return the table of all arms, except the ceiling (it has a column) and `temper-again`."""
     cells = [row for row in rows(results) if row[1] not in (AGAIN, CEILING)]
     return f"\n## Every arm\n\n{markdown_table(HEADINGS, cells)}" if cells else ""
 
@@ -324,9 +324,9 @@ def _without_parts(evidence: Evidence) -> str:
 
 
 def _answer_tool(folder: Path, evidence: Evidence) -> str:
-    """Return the section on `respond`.
+    """Return the section on the answer tool `respond`.
 
-    The models differ in the share of needless calls that an answer tool prevents.
+    The tool prevents a different share of needless calls in each of the models.
     """
     results = evidence.results.get("answer-tool", ())
     if not results:

@@ -109,8 +109,8 @@ def _never_good(material: Material) -> Plan:
 
 def _prose_then_call(material: Material) -> Plan:
     text, call = material.text(), material.call()
-    # Temper accepts the prose as the answer unless the prose announces a call or follows a tool
-    # result
+    # The prose may be the answer: Temper accepts it unless it announces a call or follows a tool
+    # result.
     demand = Demand((calls_only(call), RightAnswer(text)), attempts=_MOST)
     return _plan(material, (_prose(text), calls(call, material)), demand)
 
@@ -129,7 +129,7 @@ def _quoted_call(material: Material) -> Plan:
 
 
 def _parser_fails(material: Material) -> Plan:
-    """Report a parser error as a status or in the stream; a retry without tools gets the text."""
+    """Report a parser error as a status or in the stream; a retry without tools gets raw text."""
     call = material.call()
     failure = speech.failure(500, _LOST)
     lost = material.chance.choice(

@@ -1,8 +1,8 @@
 """Reads a response strictly into a `Received`. Pure functions that never raise.
 
-The response must have everything that clients rely on: the role only in the first chunk, the same
-`id` in all chunks, complete calls with distinct ids, no event after the end or an error, and
-`[DONE]` only after a finish reason.
+The response must have everything that clients rely on: the role in the first chunk and in no other,
+the same `id` in all chunks, complete calls with distinct ids, no event after the end or after an
+error, and `[DONE]` only if there was a finish reason.
 """
 
 from typing import NoReturn
