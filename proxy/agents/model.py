@@ -165,11 +165,11 @@ class Model:
 
     `config` is a settings file with the model; if it has several models, `name` selects one.
     `settings` are additional settings, by section and name. As in `temper serve`, other settings
-    come from the environment, and from `temper.toml` in this folder if it exists. `client` is a
-    function that replaces the engine: it receives the body of a chat request, and returns a
-    completion or yields its chunks. With a `client`, the window is `context.window_tokens`.
-    `compaction` is a function that receives messages and a number of tokens, and returns the
-    messages to send.
+    come from the environment, and from `temper.toml` in the current folder if it exists. `client`
+    is a function that replaces the engine: it receives the body of a chat request, and returns a
+    completion or yields its chunks. With a `client`, the window is the setting
+    `context.window_tokens`. `compaction` is a function that receives messages and a number of
+    tokens, and returns the messages to send.
 
     Open the model with `async with`, or with `with`, which runs an event loop in a thread.
     """
@@ -280,8 +280,8 @@ class Model:
             )
         for service in services:
             opening.push_async_callback(service.models.close)
-        # `Mode.ON`, regardless of the settings: this process executes the calls, and only the
-        # guardrails check the calls before.
+        # `Mode.ON`, regardless of the settings, because this process executes the calls, and only
+        # the guardrails check them before.
         policy = structs.replace(
             policy_of(settings), mode=Mode.ON, is_strict=True, shows_pieces=True
         )

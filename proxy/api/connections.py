@@ -87,8 +87,8 @@ class GuardedConnection(HttpToolsProtocol):
     _wires: Sequence[Wire] = ()  # of all requests whose response is not complete
     _latest: RequestResponseCycle | None = None  # the request whose head was completed last
     _running: "_Cycle | None" = None  # the request that is answered now, or was answered last
-    # The bytes since the end of the last head or message. The read that contained this end may have
-    # contained further bytes, which are not counted. So the count is never too high.
+    # The bytes since the end of the last head or message. If the read that contained this end
+    # contained further bytes, they are not counted, so the count is never too high.
     _received = 0
     _body_size = 0
     _head_size = 0
@@ -449,9 +449,9 @@ class GuardedConnection(HttpToolsProtocol):
 
 
 class _Cycle(RequestResponseCycle):
-    """A request and its response; if its body was not read, the response is the connection's last.
+    """A request and its response; if its body was not read, the connection ends with the response.
 
-    The head of such a response announces this.
+    The head of such a response says so (`Connection: close`).
     """
 
     is_last = False

@@ -49,8 +49,8 @@ class Access:
         if not self.keys:
             return ""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        # Claude Code sends the token of its account in addition to the key. The wrong token must
-        # not hide the right key.
+        # Claude Code sends its account's token in addition to the key. The token is wrong here, and
+        # must not hide the right key.
         candidates = (bearer if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
         sent_keys = [candidate.strip().encode() for candidate in candidates]
         # every key is compared, so that the duration reveals nothing about the keys

@@ -125,7 +125,7 @@ async def open_app(
 def warm_up(
     work: Callable[[], None] = prepare, delay: float = _WARM_UP_SECONDS
 ) -> Iterator[threading.Timer]:
-    """Prepare the guardrails' slow tables in a thread, unless the block ends before it starts."""
+    """Prepare the guardrails' slow tables in a thread, unless the block ends before this starts."""
     timer = threading.Timer(delay, _run_low_priority, (work,))
     timer.daemon = True
     timer.start()

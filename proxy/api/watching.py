@@ -32,7 +32,7 @@ PAUSE = 0.25  # seconds between two batches
 _TOTALS_SECONDS = 1.0
 _LOOK_SECONDS = 5.0  # seconds between two look-ups of the models
 _LOOKUP_SECONDS = 2.0  # seconds to wait for a backend's answer
-_FIRST_ROWS = 200  # rows of the whole state; the page requests older rows when few changes arrive
+_FIRST_ROWS = 200  # rows in the whole state; the page loads older rows itself, at quiet times
 _MOST_CHANGED = 50  # rows in one batch; after more changes, the whole state is sent again
 _STATE_SECONDS = 1.0  # at least this time passes between two whole states
 # the number of latest buckets of the history that are sent again, because their counts may change
@@ -155,7 +155,7 @@ class Watching:
 
     @property
     def confirmation_changes(self) -> int:
-        """The number of the last change of the pending confirmations."""
+        """The sequence number of the latest change to the pending confirmations."""
         return self.tools.confirmations.number if self.tools is not None else 0
 
     def _card(self, service: Service) -> feed_events.ModelCard:
@@ -184,7 +184,7 @@ class Watching:
         )
 
     def _share(self, service: str, capacity: int) -> float | None:
-        """Estimate the fraction of the context of all slots that running prompts occupy."""
+        """Estimate how much of the slots' context running prompts occupy, as a fraction."""
         if not capacity:
             return None
         rows = self.board.running_rows()

@@ -52,9 +52,9 @@ from proxy.serving.opening import open_shared_server, server_urls
 from proxy.settings import Settings
 from proxy.systems import HAS_WORKERS, handle_signals
 
-# The ends of a pipe. The parent sends the state of the model's server, which all workers share;
-# None means that the worker has to retire. A worker sends one message: "" when it is ready to
-# serve, or the error that ends it.
+# The ends of a pipe. The parent sends the state of the model server that the workers share, or None
+# if the worker has to retire. A worker sends one message: "" when it is ready to serve, or the
+# error that ends it.
 ParentLink: TypeAlias = "Connection[ServerStatus | None, str]"
 WorkerLink: TypeAlias = "Connection[str, ServerStatus | None]"
 
@@ -226,7 +226,7 @@ class _Crew:
 
     def publish(self, status: ServerStatus) -> None:
         """Send all workers the state of the server that they share."""
-        self._status = replace(status, log=())  # without the log, which the parent has written
+        self._status = replace(status, log=())  # the parent has already written the log
         for worker in self._workers:
             worker.send(self._status)
 

@@ -166,7 +166,7 @@ class _Yielder:
 
 
 _MOST_BLOCKING = 0.01  # seconds
-# After events of these types, the client has received no content, so the request can be sent again.
+# These events have no content: after them, the request can still be sent again.
 _WITHOUT_CONTENT = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
 _MANY_EVENTS = 256  # the events of a longer list are yielded one by one

@@ -38,7 +38,7 @@ ROOT_PATH = "/"
 _LIKE_OLLAMA = "Ollama is running"
 _PAGE = "/ui"
 _ASSETS = "/ui/assets/"
-_PING_SECONDS = 15  # `temper top` gives up after twice as long
+_PING_SECONDS = 15  # `temper top` gives up after twice this time without a ping
 _SMALL_BODY = BodyLimits(size=1024, seconds=10.0)
 _TYPES = {
     "html": "text/html; charset=utf-8",
@@ -244,8 +244,8 @@ class Dashboard:
 class _Feed(Response):
     """The event feed of a page, or the `refusal` if too many pages follow the feed already.
 
-    The limit is checked when the response starts, which also counts the page. If it were checked
-    earlier, 200 pages that arrive together would all be accepted (F83).
+    The limit is checked when the response starts, in the same step that counts the page. If it were
+    checked earlier, 200 pages that arrive together would all be accepted (F83).
     """
 
     def __init__(self, watching: Watching, refusal: Response) -> None:
