@@ -53,7 +53,8 @@ def record_session(
 ) -> list[str]:
     """Run `temper` on a terminal; returns the final lines of its screen, with colors.
 
-    When the command prints its address, call `when_ready` with it and send Ctrl-C.
+    When the command prints its address, `when_ready` is called with the address, and Ctrl-C is
+    sent.
     """
     terminal, child = os.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 50, _COLUMNS, 0, 0))

@@ -199,7 +199,7 @@ def _goals(evidence: Evidence) -> str:
 
 
 def _tuning(verdicts: Mapping[str, Sequence[str]]) -> str:
-    """Return the section on the decisions of tuning, which uses separate seeds."""
+    """Return the section on what tuning decided; its seeds are not those of the runs."""
     settings = dict.fromkeys(
         verdict.partition(": ")[0] for listed in verdicts.values() for verdict in listed
     )

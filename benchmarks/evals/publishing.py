@@ -21,7 +21,7 @@ from temper_evals.scenarios.suite import FAMILIES, suite
 from temper_evals.temper_server import temper_in_front
 from temper_evals.tuning import TemperRunners, Tuning, earned_by, environment_of, halves
 
-TUNING = "tuning"  # a folder next to those of the parts
+TUNING = "tuning"  # a folder next to the folders of the parts
 COMMITS = "commit.txt"
 REPLIES = "replies"  # a separate part, made by `python -m benchmarks replies`
 

@@ -206,7 +206,7 @@ def _text_and_bad_call(material: Material) -> Plan:
 
 
 def _good_and_bad_call(material: Material) -> Plan:
-    """Make a good call and a bad call; Temper retries both calls, and falls back to the good call.
+    """Make a good call and a bad call; Temper retries both, and uses the good call if that fails.
 
     In a stream, the client may have received the good call before the bad call arrived.
     """

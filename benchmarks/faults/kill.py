@@ -127,7 +127,7 @@ class _Connection(Connection):
         self.has_retry_after |= name.lower() == b"retry-after"
 
     def on_body(self, body: bytes) -> None:
-        """Look for the object of an error, which Temper writes into one event."""
+        """Look for an error object; it is never split, because it is written as one event."""
         self.has_error |= b'"error":' in body
         super().on_body(body)
 

@@ -1,7 +1,7 @@
 """The parts of a request, drawn from the seed of the run and the request's number.
 
-Client and backend draw the same values independently: the backend gets only the number, which is in
-the prompt.
+The backend reads the number in the prompt, so client and backend draw the same values without
+exchanging them.
 """
 
 import random

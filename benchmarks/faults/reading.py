@@ -100,7 +100,7 @@ class _Stream:
             _refuse("a choice after the end, or with another index than 0")
         delta = _object(choice.get("delta"), "a delta")
         if ("role" in delta) is not is_first:
-            _refuse("the role is not first and once")
+            _refuse("the role is missing in the first chunk, or repeated")
         self.text_parts.append(_text(delta.get("content")))
         self.thought_parts.append(_text(delta.get("reasoning_content")))
         for call in _list(delta.get("tool_calls", []), "tool_calls"):

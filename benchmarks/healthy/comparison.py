@@ -30,7 +30,7 @@ def difference(direct: ClientResponse, through: ClientResponse) -> str:
 def _differences(
     direct: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]
 ) -> Iterator[str]:
-    """Describe each difference between the two sequences, which must differ."""
+    """Describe each difference between two sequences that are known to differ."""
     nothing = ("nothing", "")
     for index in range(max(len(direct), len(other))):
         expected = direct[index] if index < len(direct) else nothing

@@ -130,7 +130,7 @@ class ArmStarter:
 
     @asynccontextmanager
     async def open(self, arm: str, model: Path) -> AsyncGenerator[OpenArm, None]:
-        """Start an arm with a new llama-server, whose cache has no prompts of other arms."""
+        """Start an arm with a new llama-server, so that no prompts of other arms are cached."""
         async with start_llama_server(launch_plan(model)) as server:
             headers = {"authorization": f"Bearer {server.api_key}"}
             package = embedded_engine()

@@ -1,4 +1,4 @@
-"""The result of a run, and its events while it runs."""
+"""The result of a run, and the events during the run."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

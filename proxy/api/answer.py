@@ -72,8 +72,8 @@ class Received(msgspec.Struct):
     """An accepted and authenticated request of `client`; its body may still be arriving.
 
     Free slots are given to the queue keys in turn (round robin). The `upstream` headers are sent to
-    the backend. Later steps set `planned` and `watched`. `watched` is the prompt with
-    its difference from the previous prompt; it explains why the engine read tokens again.
+    the backend. Later steps set `planned` and `watched`. `watched` is the prompt, with its
+    difference from the previous prompt; it explains why the engine read tokens again.
     """
 
     connection: ClientConnection

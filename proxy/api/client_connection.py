@@ -197,7 +197,7 @@ class ClientConnection:
         """Receive an ASGI message; `http.disconnect` after the client has disconnected."""
         if self.is_disconnected:
             return _DISCONNECT
-        # not in a local variable: the task would refer to itself, which is a reference cycle
+        # not a local variable, because the task would then refer to itself (a reference cycle)
         self._waiting = asyncio.current_task()
         try:
             return await self._receive()

@@ -1,4 +1,4 @@
-"""Adapter for llama.cpp's server, whose parser, grammar and endpoints differ from other engines.
+"""Adapter for llama.cpp's server, whose parser, grammar and endpoints are its own.
 
     {"return_progress": true, "tool_choice": "none",
      "response_format": {"type": "json_schema", "json_schema": {...}}}

@@ -51,7 +51,7 @@ _PLAIN = {
     "cross-origin-resource-policy": "same-origin",
 }
 _DATA = {**_PLAIN, "cache-control": "no-store"}
-# the page shows text of clients and models, which must not be executed as a script
+# the page shows text that clients and models have written; it must never run as a script
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -290,7 +290,7 @@ def _refusal(request: Request, code: str) -> Response:
 
 
 def overview_router(app: FastAPI, *, has_dashboard: bool, ollama_port: int = 0) -> APIRouter:
-    """Return the routes `/`, which redirects browsers to the dashboard, and `/docs`.
+    """Return the routes `/` (it redirects browsers to the dashboard) and `/docs`.
 
     On the `ollama_port`, if there is one, `/` answers like Ollama.
     """
