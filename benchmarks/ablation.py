@@ -98,7 +98,7 @@ def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) 
 
 
 def cache_literals() -> None:
-    """Cache the literals of each set of tools, because preparing them takes most of the time."""
+    """Cache the prepared `Literals` of each set of tools; preparing them takes most of the time."""
     cached = cache(Literals)
     vars(modes)["Literals"] = lambda texts: cached(frozenset(texts))
 

@@ -1,4 +1,4 @@
-"""Evidence: `temper eval` with other proxies as arms, and the page with its results.
+"""Evidence: `temper eval` with other proxies as further arms, and the page with its results.
 
 `proxies` starts the proxies, `publishing` makes the runs, and `evidence` writes docs/evidence.md.
 `thresholds` contains the goals of the first edition of this page, and `goals` those of the second

@@ -260,7 +260,7 @@ def _table(title: str, results: Sequence[ArmResult]) -> str:
 
 
 def _held_out(evidence: Evidence) -> str:
-    """Return the section that compares the held-out families with all other families."""
+    """Return the section that compares the held-out families of tasks with all others."""
     runs = evidence.parts.get("main", ())
     runs = [run for run in runs if run.arm not in (AGAIN, CEILING)]
     held_out = results_of(run for run in runs if run.family in HELD_OUT)
@@ -345,7 +345,7 @@ def _code_of(folder: Path, part: str) -> str:
 
 
 def _grid(folder: Path, evidence: Evidence) -> str:
-    """Return the section on the lift in each cell of the grid."""
+    """Return the section on the grid: the lift for each variation of the simulated model (cell)."""
     cells = [
         (
             result.bed,

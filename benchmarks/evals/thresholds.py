@@ -48,7 +48,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The records of all parts with their results, and the verdicts of tuning by bed."""
+    """The records of all parts with their results, and the verdicts of tuning by model setup."""
 
     parts: Mapping[str, Sequence[RunRecord]]
     results: Mapping[str, Sequence[ArmResult]]

@@ -84,13 +84,13 @@ def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
     but OpenTelemetry is not installed.
     """
     if collector is None and "opentelemetry.sdk.trace" not in sys.modules:
-        return NoTracing()  # the program does not use the SDK, so it is not imported
+        return NoTracing()  # the program does not use the SDK, so Temper does not import it
     try:
         from proxy.observability.tracing import RunTracing, exporter_to
 
         tracing = RunTracing(None if collector is None else exporter_to(collector))
     except ImportError as missing:
-        if collector is None:  # the program's version of the SDK is not supported
+        if collector is None:  # the program has an SDK, but its version is not supported
             return NoTracing()
         problem = "needs OpenTelemetry: pip install 'temper-proxy[otel]'"
         raise InvalidConfiguration("tracing.url", problem) from missing

@@ -70,7 +70,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class OpenPaths:
-    """Paths with fewer checks: `public` paths need no key; `probes` also accept any Host header."""
+    """Paths with fewer checks: neither kind needs a key; `probes` also accept any Host header."""
 
     probes: tuple[str, ...] = HEALTH_PATHS
     public: frozenset[str] = frozenset()

@@ -228,7 +228,7 @@ class ToolRun(Answer):
             self._built_in.rounds.keep(self._run.added)
 
     def cut_off(self, failure: TemperError) -> Sequence[replies.ReplyEvent]:
-        """Return the final events, without calls of the operator's tools: no client can run these."""
+        """Return the final events without calls: the client cannot run the operator's tools."""
         return [event for event in super().cut_off(failure) if not isinstance(event, _CALL_EVENTS)]
 
     @property
