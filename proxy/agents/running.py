@@ -110,7 +110,7 @@ class ModelTurns(RunTurns):
     async def answer(self, turn: Turn) -> ReplyEvents:
         planned = self.planned
         service, known = planned.service, planned.known
-        # all attempts of a turn go to the same server of a pool, which has the prompt in its cache
+        # all attempts of a turn go to the same server of a pool, because it has cached the prompt
         backend = service.pin()
         self.last_reply = LastReply(self.report)
         policies = (service.fitting.learning(known.model, known.window), self.last_reply)

@@ -113,7 +113,7 @@ class Answer:
         self._resent_facts: tuple[Fact, ...] = ()
         self.live, planned = self.received.live, self.planned
         self.reasoning = planned.reasoning
-        # retries go to the same server of a pool, which has the prompt in its cache (decision 0014)
+        # retries go to the same server of a pool, because it has cached the prompt (decision 0014)
         self.backend = planned.service.pin()
         known, recorder = planned.known, self.received.recorder
         learning = planned.service.fitting.learning(known.model, known.window)
@@ -344,7 +344,7 @@ class Answer:
         return batches if recorder is None else recorder.record_answer(batches)
 
     async def _add_fallback(self, batches: ReplyEvents, send: SendToFallback) -> ReplyEvents:
-        """Add the events of the fallback, which begins after the slot of the model was released."""
+        """Add the events of the fallback; it begins only after the slot of the model was released."""
         async with aclosing(batches):
             async for batch in batches:
                 yield batch

@@ -95,7 +95,7 @@ class Watching:
         )
 
     async def feed(self) -> AsyncGenerator[bytes, None]:
-        """Stream events until the watcher disconnects."""
+        """Stream events until the page disconnects."""
         state = self.state()
         watcher = Watcher(self, state)
         yield _event("state", state)
@@ -129,7 +129,7 @@ class Watching:
             async with asyncio.timeout(_LOOKUP_SECONDS):
                 state = await service.condition()
                 look = msgspec.structs.replace(before, state=state)
-                if state == "loaded":  # looking up a model would load it if it is not loaded
+                if state == "loaded":  # a look-up would load any other model
                     known = await service.look_up("")
                     name = service.name or known.identity or known.model
                     if not name and (name := await service.models.first_listed()):

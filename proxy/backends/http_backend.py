@@ -575,7 +575,7 @@ class HttpBackend(ABC):
 
 
 def _failed_text(attempt: OutgoingRequest, error: errors.TemperError) -> str | None:
-    """Return the text of the model that the engine could not parse and quotes in its error."""
+    """Return the model's text if the engine could not parse it, and quotes it in its error."""
     if attempt.has_begun or not isinstance(error, errors.BackendRefused):
         return None
     return error.failed_text or None
