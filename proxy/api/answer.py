@@ -344,7 +344,7 @@ class Answer:
         return batches if recorder is None else recorder.record_answer(batches)
 
     async def _add_fallback(self, batches: ReplyEvents, send: SendToFallback) -> ReplyEvents:
-        """Add the events of the fallback; it begins only after the slot of the model was released."""
+        """Add the events of the fallback; before it begins, the model's slot is released."""
         async with aclosing(batches):
             async for batch in batches:
                 yield batch
