@@ -311,9 +311,9 @@ class _Crew:
         return old
 
     def _reject(self, new: _RunningWorker, problem: str) -> None:
-        """Return to the proven configuration, with which workers have served."""
+        """Return to the proven configuration: workers have already served with it."""
         logger.error("a new worker %s; the old configuration stays in use", problem)
-        if not self._is_outdated(new):  # otherwise there was another reload
+        if not self._is_outdated(new):  # there was no further reload
             self._configuration = self._proven
         self._announce_change()
 
@@ -394,8 +394,8 @@ def _run_worker(
 ) -> None:
     """Run as a worker; ignores SIGHUP.
 
-    A terminal sends SIGHUP to all processes, including the workers. The parent then reads the
-    configuration again and replaces its workers, so a worker has nothing to do.
+    The signal may reach all processes, including the workers, but the parent acts for all of them:
+    it reads the configuration again and replaces the workers, or it ends and stops them.
     """
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
