@@ -142,7 +142,7 @@ def _run_low_priority(work: Callable[[], None]) -> None:
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
             work()
-        except OSError as error:  # e.g. too many open files; the first request prepares them again
+        except OSError as error:  # e.g. too many open files; a request prepares the tables later
             logger.warning(
                 "warm-up failed (%s); is the limit of open files too low? (ulimit -n)", error
             )

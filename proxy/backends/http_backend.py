@@ -345,7 +345,7 @@ class HttpBackend(ABC):
             if missing in attempt.lacks:
                 continue
             retry = await self._prepare_without(upstream_request, {**attempt.lacks, missing: known})
-            if retry.body != attempt.body:  # otherwise the request does not use the feature
+            if retry.body != attempt.body:  # the request uses the feature
                 self.learned.add(upstream_request.request.model, missing, known)
                 if missing is capabilities.Capability.TOOLS:
                     self.learned.note_described_tools(upstream_request.request, headers)
