@@ -83,7 +83,7 @@ def _disconnects_within_respond(material: Material) -> Plan:
 
 
 def _no_finish_reason(material: Material) -> Plan:
-    """End the HTTP body regularly, but without a finish reason."""
+    """End the HTTP body properly, but send no finish reason."""
     text = material.text()
     play = sends(chunked(speech.START + speech.text(speech.pieces(text))), then=Then.NEXT)
     return _failing_plan(material, (play,), _UNAVAILABLE, shown=text)
