@@ -28,7 +28,7 @@ _SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")  # not the point in `get_time.p
 
 @dataclass(frozen=True)
 class Position:
-    """The text before a call at its `opening`.
+    """The position of a call: its `opening`, and facts about the text before it.
 
     - `is_first`: only white space and reasoning precede the call
     - `begins_reply`: only other calls precede the call
