@@ -1,7 +1,8 @@
 """Judges a complete reply: accepts it, or rejects it with a nudge for the retry.
 
 `review` checks each call in this order: its name, its arguments against the schema, loops and
-steps. It drops calls in the text that have already run, and rejects calls with invented values. A
+steps. Among calls written in the text, it drops those that have already run, and rejects those
+with invented values. A
 reply without calls is judged as an answer: it may be a repetition, a call in an unknown syntax, an
 announcement, or prose although a call is required. The first defect determines the verdict.
 `nudges` writes the messages that describe this defect to the model. No reply causes an exception.
@@ -579,7 +580,7 @@ def _judge_prose(answer: Accepted, offer: OfferedTools, reasoning: str) -> Verdi
 
 
 def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
-    """Reject an answer that announces a call, or explains the next step instead of making it."""
+    """Reject an answer that announces a call, or explains the next step instead of taking it."""
     text, names = answer.text, [tool.name for tool in offer.tools]
     is_auto = offer.text_policy is TextPolicy.AUTO
     if is_auto and announces(text, names):
@@ -607,9 +608,9 @@ def _judge_answer(answer: Accepted, reasoning: str, schema: JsonSchema) -> Verdi
 
 
 def _finish_reason(reply: ReadReply, calls: Sequence[ToolCall]) -> str:
-    """Return the finish reason for these calls. If a call was cut off, `length` remains.
+    """Return the finish reason for these calls. If a call was cut off, the reason `length` is kept.
 
-    vLLM reports `length` also for complete calls; then the finish reason becomes `tool_calls`.
+    vLLM also reports `length` for complete calls; in this case the reason becomes `tool_calls`.
     """
     has_cut_call = reply.is_cut_off or Refused("cut_off") in reply.facts
     is_complete = calls and reply.reason == LENGTH and not has_cut_call

@@ -69,7 +69,7 @@ _ONLY_MARKS = re.compile(
 def remove_lone_marks(
     findings: Sequence[Finding], is_in_prompt: Callable[[str], bool]
 ) -> list[Finding]:
-    """Drop the last findings of a reply if their text consists of marks.
+    """Drop the last findings of a reply if their text consists of marks only.
 
     An engine that has parsed the calls may leave an opening mark or a control token in the text:
     `I look.<tool_call>`.

@@ -159,7 +159,7 @@ class Surroundings:
     def _find_layout(self, opening: str) -> tuple[str, ...]:
         """Return the closing marks of the elements around this position, and "" for indented code.
 
-        A complete reply may be indented. So a line is code only if its indent differs from the
+        The whole reply may be indented. So a line is code only if its indent differs from the
         indent of the first words of the reply.
         """
         line = self._words + opening[: len(opening) - len(opening.lstrip())]

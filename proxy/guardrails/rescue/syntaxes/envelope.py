@@ -1,7 +1,7 @@
 r"""Reads tool calls in JSON, with all member names that models use.
 
-This module reads the object (the envelope of a call) in all its forms. It does not read the marks
-around the object:
+Other modules read the marks around the object. This module reads the object itself (the envelope
+of a call) in all its forms:
 
     {"name": "f", "arguments": {"a": 1}}
     {"function": {"name": "f", "parameters": {"a": 1}}, "type": "function"}
@@ -240,7 +240,7 @@ def _is_definition(item: JsonObject) -> bool:
 
 
 class _Announcer(MemberWatcher):
-    """Announces arguments to the cursor, which streams them, and stops at other objects.
+    """Announces arguments to the cursor, which streams them, and stops at objects without a call.
 
     `is_repetitive` becomes true if a list has too many calls, or the same call three times.
     """

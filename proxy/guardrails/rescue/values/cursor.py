@@ -274,8 +274,8 @@ class Cursor:
     def start_arguments(self, name: str, before: str = "") -> None:
         """Announce that the arguments object of a call to `name` begins here.
 
-        `before` is text that the model did not write. Together with `before`, the next text is an
-        object. For example, it is `{"message":` before the content of a final answer.
+        `before` is text that the model did not write, but that makes the next text an object: for
+        example `{"message":` before the content of a final answer.
         """
         if self.arguments_name is None and not self._is_mute:
             self.arguments_name = name
@@ -315,7 +315,7 @@ class Cursor:
     # Operations that yield until enough text has arrived for a decision.
 
     def peek(self) -> Waiting[str]:
-        """Return the next character without consuming it, "" at the end."""
+        """Return the next character without consuming it; "" at the end."""
         while self.is_exhausted and not self._is_finished:
             yield
         return self._text[self._position : self._position + 1]
@@ -364,7 +364,7 @@ class Cursor:
         return self.take(_SPACE)
 
     def next_visible(self) -> Waiting[str]:
-        """Skip white space; return the next character without consuming it, "" at the end."""
+        """Skip white space; return the next character without consuming it, or "" at the end."""
         yield from self.take(_SPACE)
         return (yield from self.peek())
 
