@@ -1,11 +1,11 @@
 """Judges a complete reply: accepts it, or rejects it with a nudge for the retry.
 
 `review` checks each call in this order: its name, its arguments against the schema, loops and
-steps. Among calls written in the text, it drops those that have already run, and rejects those
-with invented values. A
-reply without calls is judged as an answer: it may be a repetition, a call in an unknown syntax, an
-announcement, or prose although a call is required. The first defect determines the verdict.
-`nudges` writes the messages that describe this defect to the model. No reply causes an exception.
+steps. Of the calls that were written as text, it drops those that have already run, and rejects
+those with invented values. A reply without calls is judged as an answer: it may be a repetition, a
+call in an unknown syntax, an announcement, or prose although a call is required. The first defect
+determines the verdict. `nudges` writes the messages that describe this defect to the model. No
+reply causes an exception.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -139,7 +139,7 @@ def review(
 def _drop_repetition(
     judged: Sequence[_JudgedCall], offer: OfferedTools
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...]]:
-    """Drop calls in the text that have already run, would fail again, or are repeated.
+    """Drop calls written as text that have already run, would fail again, or are repeated.
 
     Repeated structured calls are kept, because the model may be polling. Loops of structured calls
     are detected by `transcript.find_loop`.

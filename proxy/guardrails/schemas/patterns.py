@@ -90,7 +90,7 @@ _KNOWN_ESCAPES = frozenset("bBdDsSwWpPxuUcfnrtvzA")
 
 
 class UnreadablePattern(ValueError):
-    """Raised for a pattern without an estimate of its size."""
+    """Raised for a pattern whose size cannot be estimated."""
 
 
 @dataclass(frozen=True, slots=True)

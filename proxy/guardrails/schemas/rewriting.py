@@ -241,7 +241,7 @@ def call_schema(tools: Sequence[Tool]) -> JsonObject:
 
 
 def bind_members(tool: Tool, bound: JsonObject) -> Tool:
-    """Return the tool with the members in `bound` required, each with the given schema."""
+    """Return the tool with the members of `bound` required; `bound` contains their schemas."""
     if not bound or not isinstance(tool.parameters, dict):
         return tool
     parameters = tool.parameters

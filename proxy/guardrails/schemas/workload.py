@@ -1,9 +1,9 @@
 """Estimates the time that the validator needs for a schema and a value, before it runs.
 
 `Workload` decides whether a value may be checked (`is_checkable`), whether its errors may be listed
-(`is_listable`), and how patterns are matched (`plan_matching`). It examines the schema once. If the
-schema alone does not show that there is little work, the value is examined as well: a walk through
-the value counts the work at each location.
+(`is_listable`), and how patterns are matched (`plan_matching`). It examines the schema once. If
+some value could take much work, each value is examined as well: a walk through the value counts the
+work at each location.
 """
 
 # Branches multiply the work. If each of n definitions refers to the next definition twice, a schema
@@ -148,7 +148,7 @@ class Workload:
         return part
 
     def pattern_cost(self) -> PatternCost:
-        """Return the cost of the patterns below `start`, or of all patterns if they are small."""
+        """Return the cost of the patterns below `start`, or of all if their total size is small."""
         cost = self.patterns.total(self.patterns.costs)
         if cost.size <= _LARGEST_PART:
             return cost
@@ -215,7 +215,7 @@ class Workload:
         Each error costs a copy of its value, and one more copy for each union around the value.
         """
         budget = budget or ListingBudget()
-        copies_left, budget.copies = budget.copies, 0  # spent if the list is too long
+        copies_left, budget.copies = budget.copies, 0  # if the list is too long, all is spent
         if copies_left <= 0:
             return False
         try:

@@ -137,9 +137,9 @@ class CallReader:
         return False
 
     def may_continue(self) -> bool:
-        """Return whether more text may make the word at which the reader stopped part of a call.
+        """Return whether the word at which the reader stopped may become part of a call.
 
-        The word must be the last word of the text, and may become a key, a name or a mark.
+        Only the last word of the text can become a key, a name or a mark when more text arrives.
         """
         unread = self._text[self._index : self._index + _LONGEST_HEAD]
         if unread in ("`", "``"):
@@ -262,7 +262,7 @@ class CallReader:
 
     @property
     def _is_nested(self) -> bool:
-        """Whether the current token is inside the value of a key; there, any key is accepted."""
+        """Whether the current token is inside the value of a key, where any key is accepted."""
         return self._level is not None and self._depth > self._level
 
     # Keys and values.

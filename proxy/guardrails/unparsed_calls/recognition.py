@@ -32,7 +32,7 @@ _ABOUT_CALLS = re.compile(
     r"\b(?:how|example|syntax|format|snippet|usage|explain|describe|document|would|looks?\slike)\b",
     re.IGNORECASE,
 )
-# The backslash of an underscore that is escaped for Markdown, perhaps still without the underscore.
+# The backslash before an underscore, escaped for Markdown. The underscore may not have arrived yet.
 _ESCAPED = re.compile(r"\\(?=_|\Z)")
 # The quotation marks around a call.
 _QUOTED_CALL = re.compile(r"(?<=[\[,\s])[\"'](?=[\w.]*(?:\(|\Z))|(?<=\))[\"'](?=\s*(?:[,\]]|\Z))")
@@ -69,8 +69,9 @@ def begins_call(text: str, tools: Sequence[Tool]) -> bool:
 def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
     """Return whether a reply that begins with `text` may become a call, and must be held back.
 
-    The result is True for each prefix of a text that `looks_like_call`, unless the text begins with
-    a capital letter. Nearly all prose begins with a capital letter, and must not be delayed.
+    If `looks_like_call` is true for a text, this function is true for each beginning of the text,
+    with one exception: a text with a capital letter at its start, because nearly all prose has one
+    and must not be delayed.
     """
     source = _as_code(text.lstrip())
     if not source:

@@ -266,7 +266,7 @@ def may_end(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waitin
 
 
 def is_last(cursor: Cursor, mark: str) -> Waiting[bool]:
-    """Return whether only white space follows `mark`, which comes next, in the rest of the reply."""
+    """Return whether the reply ends after `mark`, which comes next, apart from white space."""
     while True:
         text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD, len(mark))
         if is_all or text.strip():
