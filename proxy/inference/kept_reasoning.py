@@ -7,8 +7,8 @@
 Theory of operation
 -------------------
 The key of a message is a chain of digests. The chain begins with the owner of the API key, the
-model and the conversation. Each user text and each assistant message up to this message extends it.
-An assistant message counts with its calls, or with its text if it has no calls. Clients rewrite the
+model and the conversation. Each user text and each assistant message, the last of them the message
+itself, extends the chain: with its calls, or with its text if it has no calls. Clients rewrite the
 ids of calls, white space and the order of arguments, and shorten results, so none of these is part
 of the chain. If a conversation is run twice, both runs may make the same call after different
 reasoning. The ids of the calls distinguish the two messages, if the client sends the ids unchanged.
@@ -243,7 +243,7 @@ def extend_key(key: bytes, message: Message) -> bytes:
 
 
 def _keys(key: bytes, calls: Sequence[ToolCall]) -> tuple[bytes, ...]:
-    """Return the keys of a message: with the ids of its calls, if they have ids, and without."""
+    """Return the keys of a message: one with the ids of its calls, if they have any, then `key`."""
     ids = [call.id for call in calls]
     return (_digest(key, "ids", *ids), key) if any(ids) else (key,)
 

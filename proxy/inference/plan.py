@@ -179,7 +179,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         schema: JsonObject | None,
         most_tokens: int | None = None,
     ) -> UpstreamRequest:
-        """Build the upstream request of an attempt; `most_tokens` None keeps the client's limit."""
+        """Build the request of an attempt; if `most_tokens` is None, the client's limit applies."""
         is_answer = attempt.kind == "answer"
         may_call = self.offer is not None and bool(self.offer.tools)
         is_guarded = may_call and not (self.is_untouchable or self.is_final)
@@ -206,7 +206,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         )
 
     def _extends_prompt(self, attempt: Attempt) -> bool:
-        """Return whether the prompt extends that of the previous request, which is cached."""
+        """Return whether the prompt extends the cached prompt of the previous request."""
         is_cut = any(isinstance(fact, Compacted) and fact.is_new for fact in self.facts)
         has_begun = any(message.role == "assistant" for message in self.messages)
         return attempt.kind == "as_asked" and has_begun and not is_cut
