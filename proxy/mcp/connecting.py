@@ -367,11 +367,11 @@ def has_too_many_values(document: bytes) -> bool:
 
 
 def _command(spec: ServerSpec) -> tuple[str, ...]:
-    """Return the command line of a program; on Linux, the kernel kills it when Temper dies.
+    """Return the command line of a program; on Linux, the kernel kills the program if Temper dies.
 
     On other systems, the program ends when it notices the end of its standard input. The watcher
-    process of `parent_death` cannot be used for it, because the watcher would read the standard
-    input itself.
+    process of `parent_death` cannot be used for tool servers, because the watcher would read their
+    standard input itself.
     """
     if sys.platform != "linux":
         return spec.command
