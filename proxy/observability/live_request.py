@@ -397,7 +397,7 @@ class LiveRequest:
 
 
 def word_for(error: errors.TemperError) -> str:
-    """Return the failure of an attempt as in logs and metrics, e.g. "timed_out" or "loading"."""
+    """Return the word for an error in logs and metrics, e.g. "timed_out" or "loading"."""
     if isinstance(error, errors.BackendUnavailable) and error.loading:
         return "loading"
     return next((word for kind, word in _FAILURES.items() if isinstance(error, kind)), "failed")
