@@ -74,8 +74,8 @@ class ReplayedTurns:
         self._exchange = exchange
         policy = _policy(exchange.policy, _quirks(exchange.model, profiles))
         self._policy = structs.replace(policy, without=without)
-        # The retry budget withheld a retry. The budget depends on other requests, so the replay
-        # allows as many retries as were recorded.
+        # Whether the retry budget withheld a retry. The budget depends on other requests, so in
+        # this case the replay allows as many retries as were recorded.
         self._was_withheld = "withheld" in exchange.verdict.repairs
         self._turns: list[Turn] = []
         self._run: Run | None = None
