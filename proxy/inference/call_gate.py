@@ -294,7 +294,7 @@ class CallGate:
         return last_events or []
 
     def _find_showable_tool(self, name: str) -> Tool | None:
-        """Return the tool of a call, None if the call has to wait for the verdict."""
+        """Return the tool of a call; None if the call has to wait for the verdict."""
         offer = self._offer
         tool = offer.tool_named(name)
         if tool is None or has_markup(name) or not offer.is_free(tool.name):

@@ -77,9 +77,9 @@ class Policy(msgspec.Struct, frozen=True):
     """The guardrail settings of the operator, or of one request.
 
     If `text_policy` is None, the policy of the model's `quirks` applies. `attempts` is the maximum
-    number of generations per request. If every reply was rejected and `is_strict` is True, the
-    client receives an error. Otherwise the client receives the best rejected reply, followed by a
-    sentence about the reason if `explains` is True.
+    number of generations per request. After they were all rejected, the client receives an error
+    if `is_strict`. Otherwise it receives the best rejected reply, with a sentence about the reason
+    if `explains`.
 
     `most_repeats`, `most_rounds` and `most_failures` are limits after which Temper adds a note for
     the model. After a call was repeated `most_repeats` times, the note warns the model. After
@@ -156,7 +156,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         return self.request.stream or self.policy.shows_pieces
 
     def make_splitter(self) -> ReasoningSplitter | None:
-        """Make the splitter of reasoning, None if replies must not be changed."""
+        """Make the splitter of reasoning; None if replies must not be changed."""
         if self.is_untouchable:
             return None
         texts = [message.text for message in self.messages]

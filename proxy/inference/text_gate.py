@@ -160,7 +160,7 @@ class ContinuationGate(ReplyGate):
         return [*text, *self.sent.complete_calls(answer.calls)]
 
     def _new_part(self, text: str) -> str:
-        """Return the new part of a text, "" if all of it was shown."""
+        """Return the part of a text that was not shown yet; "" if all of it was shown."""
         new, old = text.strip(), self.sent.text.strip()
         if not new or new in old:
             return ""

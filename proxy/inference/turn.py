@@ -132,7 +132,7 @@ _COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
 def annotate(
     usage: UsageReported, spent: Sequence[UsageReported], fallback: str = ""
 ) -> UsageReported:
-    """Add the tokens of all attempts together to the answer's usage, if there were several.
+    """Add to a usage the token sums of all attempts, if there were several attempts.
 
         {"total_tokens": 59, "temper": {"attempts": 2, "total_tokens": 130, "fallback": "big"}}
 

@@ -279,7 +279,7 @@ class LiveRequest:
 
     @property
     def row_name(self) -> str:
-        """The request's name on the dashboard, "" without a dashboard."""
+        """The request's name on the dashboard; "" if there is no dashboard."""
         return self._link.board.name_of(self.number) if self._link is not None else ""
 
     def record(self) -> RequestRecord:

@@ -61,7 +61,7 @@ _LEVELS = {logging.WARNING: _YELLOW, logging.ERROR: _RED, logging.CRITICAL: _RED
 
 
 class _StyledText(NamedTuple):
-    """A part of a line; `color` is its ANSI escape sequence, "" without a color."""
+    """A part of a line; `color` is an ANSI escape sequence, or "" for the terminal's color."""
 
     text: str
     color: str = ""

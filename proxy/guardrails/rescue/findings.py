@@ -1,4 +1,4 @@
-r"""Defines the findings of a scanner in a reply, which are reported in the order of the text.
+r"""Defines what a scanner finds in a reply. The findings are reported in the order of the text.
 
 The texts of all `Prose` and `FoundCalls`, joined in order, are the reply. Only three parts are
 missing: the `lead` before found calls, the `Gap` after them, and dropped text (`DroppedText`).

@@ -97,9 +97,9 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @cached_property
     def brackets(self) -> tuple[tuple[str, str], ...]:
-        """All pairs of marks that enclose a part of a call. The second mark may be missing ("")."""
+        """The pairs of marks around calls and their parts. The second mark may be missing ("")."""
         elements = (((tag.call, tag.end), *tag.parameters.items()) for tag in self.variants)
-        # only in the shape "pairs" are the parts tags, which have closing tags
+        # the other tags of the shape "pairs" are in `parts`, without their closing tags
         tags = self.parts.values() if self.shape == "pairs" else ()
         return (
             *self.marks.items(),

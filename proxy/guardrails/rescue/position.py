@@ -21,7 +21,7 @@ from proxy.guardrails.rescue.marks import CONTROL_BEGINNINGS
 from proxy.guardrails.rescue.markup import ends_in_mark
 from proxy.guardrails.rescue.provenance import Words
 
-LOOKAHEAD = 200  # characters after a call in which a sentence must end
+LOOKAHEAD = 200  # characters after a call that are searched for the end of a sentence
 CLOSING_QUOTES = frozenset("\"'”»`")
 _SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")  # not the point in `get_time.py`
 

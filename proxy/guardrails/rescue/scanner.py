@@ -399,8 +399,8 @@ class Scanner:
     def _handle_closer(self, state: AfterCall, closer: str) -> None:
         """Refuse calls after reasoning if a surplus closing mark follows them (`must_end_reply`).
 
-        The mark shows that these calls are part of a broken call before the end mark of the
-        reasoning (see `Siblings`).
+        The mark shows that these calls are part of a broken call, which began before the end mark
+        of the reasoning (see `Siblings`).
         """
         if closer and self._record.siblings.must_end_reply:
             if state.pending is not None:

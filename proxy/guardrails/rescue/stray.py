@@ -50,7 +50,7 @@ _SENTENCE_ENDS = tuple(".!?…。！？।؟")
 # The maximum length of two searched texts: the text before a mark, for the introduction of an
 # example, and the line after a mark, for another mark.
 _LEAD = 400
-_MOST_MARKS = 50  # examined marks of a reply; each check reads all prose before
+_MOST_MARKS = 50  # marks of a reply that are examined; each check reads all earlier prose
 _STRAY = DroppedText("stray_mark")
 _TAGS = "|".join(sorted(map(re.escape, TAGS), key=len, reverse=True))
 _BRACKETED = {

@@ -86,7 +86,7 @@ _TOOL_CODE = "tool_code"  # Gemma's word for Python
 _PYTHON = ("python", "py", "")
 _JSON_LANGUAGES = frozenset(("json", "tool_call", "tool_calls", *_PYTHON, _TOOL_CODE))
 _LANGUAGES = _JSON_LANGUAGES | {"xml", "html", "text", "txt", "plaintext"}
-_MARKED_LIMIT = 20  # marked calls in one fence, because several syntaxes may read each call
+_MARKED_LIMIT = 20  # of marked calls in one fence; several syntaxes may read each call
 _NOISE = Literals(SPECIAL_TOKENS | STRAY_CLOSERS)
 _NOISE_LIMIT = 4
 

@@ -2,8 +2,9 @@
 
 Values are text between marks, and the tool's schema determines their types. If another mark occurs
 inside a value, either the closing mark of the value is missing, or the other mark is part of the
-value. The value ends at the other mark only if the text after this mark continues or ends the call.
-If one mark is missing and another mark is surplus, the text is not a call.
+value. The value ends at the other mark only if this mark can continue or end the call. If the rest
+of the call can then not be read, the text is not a call. If one mark is missing and another mark is
+surplus, the text is not a call either.
 
 In some formats, every tag begins with a token that cannot be part of a value. In these formats an
 argument may consist of elements. The elements become an object, and elements with the same name

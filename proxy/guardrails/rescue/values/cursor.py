@@ -50,7 +50,7 @@ class Literals:
         return first
 
     def at(self, text: str, index: int, *, is_finished: bool) -> str | None:
-        """Return the literal at `index`, "" if there is none, or None if more text is needed."""
+        """Return the literal at `index`; "" if there is none; None if more text is needed."""
         if not is_finished and len(text) - index < self._longest:
             rest = text[index:]
             if not rest or self._may_begin(rest):
@@ -192,7 +192,7 @@ class Cursor:
         return self._text.startswith(text, self._position)
 
     def literal_here(self, literals: Literals) -> str | None:
-        """Return the next literal, "" if there is none, or None if more text is needed."""
+        """Return the next literal; "" if there is none; None if more text is needed."""
         return literals.at(self._text, self._position, is_finished=self._is_finished)
 
     def look_ahead(self, length: int, offset: int = 0) -> tuple[str, bool]:
@@ -364,7 +364,7 @@ class Cursor:
         return self.take(_SPACE)
 
     def next_visible(self) -> Waiting[str]:
-        """Skip white space; return the next character without consuming it, or "" at the end."""
+        """Skip white space; return the next character without consuming it; "" at the end."""
         yield from self.take(_SPACE)
         return (yield from self.peek())
 
