@@ -41,8 +41,8 @@ class Openings:
     """The openings of some syntaxes, prepared for a search in text.
 
     - `known`: each opening, with its syntax
-    - `at_start`, `in_prose` and `after_call`: the openings and the other marks that the scanner
-      searches for at the start of a reply, in prose, and after a call
+    - `at_start`: the openings and other marks that the scanner searches for at the start of a reply
+    - `in_prose`, `after_call`: the same for prose, and for the text after a call
     """
 
     known: tuple[tuple[str, Syntax], ...]

@@ -47,8 +47,8 @@ _FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
 _MARKUP = ("<", "{", "[")
 _LINE_PREFIXES = " \t+->|#*"  # of diffs, quotes and lists
 _SENTENCE_ENDS = tuple(".!?…。！？।؟")
-# The maximum length of two searched texts: the text before a mark, for the introduction of an
-# example, and the line after a mark, for another mark.
+# The maximum length of a searched text. The text before a mark is searched for words that introduce
+# an example. The line after a mark is searched for another mark.
 _LEAD = 400
 _MOST_MARKS = 50  # marks of a reply that are examined; each check reads all earlier prose
 _STRAY = DroppedText("stray_mark")

@@ -63,8 +63,8 @@ class ProseDocument(MemberWatcher):
 
 _BRACKETS = ("{", "[")
 _DOCUMENT_BEGINS = re.compile(r"(?:\A|\n)[ \t]*[{\[]")
-# The start of a line in a block quote, a diff, a comment, a table, a shell session, Textile, a log,
-# or a quotation of the user.
+# The start of a line in a block quote, a diff, a comment, a table, a shell session, Textile or a log,
+# or of a line that quotes the user.
 _QUOTED_LINE = re.compile(
     r"[>+#|%]|//|;;|(?:--|\$|(?:bq|bc|pre)\.)(?:[ ]|\Z)|(?:user|human)[ ]?:"
     r"|\[?(?:\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d\b)",

@@ -52,7 +52,7 @@ _COPIES_PER_ERROR = 10
 _MOST_CHECKS = 10**9  # above all limits, and small enough for fast arithmetic
 _LARGEST_EXACT = 2**53  # a larger float may differ from the number in the JSON text
 _ENOUGH_TRIES = TRIES[1]  # no walk is needed if the upper bound of the cost allows this many tries
-_LARGEST_PART = 10_000  # size of the patterns of a sub-schema, which are compiled a second time
+_LARGEST_PART = 10_000  # size of a sub-schema's patterns, because they are compiled once more
 
 
 @dataclass(slots=True, eq=False)
