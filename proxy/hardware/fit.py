@@ -49,7 +49,7 @@ _USEFUL = 4096  # tokens; if this window does not fit on the devices, host memor
 # Ollama's default windows and the GPU memory that each needs. As in Ollama's server/routes.go, the
 # values are slightly below 48 and 24 GiB.
 _OLLAMA_TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768))
-_OLLAMA_LEAST = 4096  # Ollama's default window with less GPU memory
+_OLLAMA_LEAST = 4096  # Ollama's default window if there is less GPU memory
 
 
 class CacheType(Enum):

@@ -226,7 +226,7 @@ def _instance(nvml: ModuleType, handle: Handle) -> Handle:
     except nvml.NVMLError:
         return handle
     for index in range(count):
-        with suppress(nvml.NVMLError):  # an unused index
+        with suppress(nvml.NVMLError):  # raised for an unused index
             instance: Handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             return instance
     return handle

@@ -18,7 +18,7 @@ from proxy.conversation.endings import LENGTH, STOP
 
 _ENDS = (replies.ReplyFinished, replies.ReplyUnreadable)
 _MOST_CHARACTERS_PER_TOKEN = 8  # hardly any text has more characters per token
-_USUAL_CHARACTERS_PER_TOKEN = 4  # of English text, usually
+_USUAL_CHARACTERS_PER_TOKEN = 4  # in English text
 _MOST_BLANKS = 256  # consecutive characters of white space, which grammars for JSON do not limit
 _CLOSED = "}"
 _text_of = attrgetter("text")

@@ -11,7 +11,7 @@ four running requests could retry (decision 0015).
 """
 
 FLOOR = 3  # requests that may retry at once, as long as at most `FEW` requests are live
-FEW = 15  # up to this many live requests `FLOOR` applies, with more requests `PRICE`
+FEW = 15  # live requests; up to this number, `FLOOR` is the limit, above it `PRICE`
 PRICE = 10  # the number of first attempts that allow one request to retry
 # The maximum number of saved first attempts, which pay for later retries. A larger number would
 # allow a burst of retries after an hour without retries.

@@ -4,7 +4,7 @@ Shown content cannot be retracted. So prose is shown early only if it stays part
 whatever text follows. Of a call, only the part is shown that the verdict cannot change. Reasoning
 is not part of the answer, so it is shown at once.
 
-    "I look."                       shown at once under the policies auto and accept
+    "I look."                       shown at once if the text policy is auto or accept
     "<get_weather>"                 held: it may become a call in an unknown syntax
     '{"city": "Paris", "sky": ...'  held after tool results: it may repeat a result
     " "                             held: once shown, it would belong to the answer
@@ -111,7 +111,7 @@ class FirstReplyGate(ReplyGate):
         match part:
             case RespondText():
                 pass
-            case Prose(text):  # white space may not be part of the answer
+            case Prose(text):  # white space is held: perhaps it is not in the answer
                 is_held = is_held or not self.shows_prose or text.isspace()
             case WithheldText():
                 self._is_holding = True

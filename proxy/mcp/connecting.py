@@ -41,7 +41,7 @@ from proxy.processes import parent_death
 from proxy.processes.process import LogTail
 
 _CONNECT_SECONDS = 10.0
-_SILENCE_SECONDS = 300.0  # between two events of a response; a call has a separate limit
+_SILENCE_SECONDS = 300.0  # between two events of a response; a call also has a time limit
 _CHUNK = 65536
 _GRACE_SECONDS = 2.0  # for the program to end, after its input was closed and after each signal
 _POLL_SECONDS = 0.01

@@ -40,7 +40,7 @@ from proxy.observability.trace_context import TraceContext, new_span_id
 
 logger = logging.getLogger(__name__)
 
-_OVERFLOWED = JudgedAttempt("as_asked")  # the attempt of a prompt that was too long
+_OVERFLOWED = JudgedAttempt("as_asked")  # an attempt whose prompt was too long
 # the word for an error in logs and metrics; a subclass has the word of its base class
 _FAILURES: dict[type[errors.TemperError], str] = {
     errors.BackendUnavailable: "unavailable",

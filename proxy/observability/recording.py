@@ -87,7 +87,7 @@ class Redaction:
         return _TOKEN.sub(REDACTED, text)
 
 
-_MOST_REMEMBERED = 2000  # numbers of exchanges that were too large, and of evicted exchanges
+_MOST_REMEMBERED = 2000  # request numbers that are remembered for each `reason`
 
 
 class KeptExchanges:

@@ -258,7 +258,7 @@ def _parts(
         part, remaining = remaining[:number], remaining[number:]
         # after an overflow the request was compacted and a new turn began
         lost = int(bool(part) and part[0][-1:] == ([FAILED, "context_overflow"],))
-        if "resent" in exchange.verdict.repairs:  # to another server, in a new turn
+        if "resent" in exchange.verdict.repairs:  # the request was resent to another server
             endings = [generation[-1:] for generation in part]
             lost = endings.index(([FAILED, "unavailable"],)) + 1
         yield outcomes, part[lost:]

@@ -74,7 +74,7 @@ def _shortest(texts: set[str]) -> list[str]:
 
 
 def _other_marks() -> Iterator[str]:
-    """Yield patterns for the marks of calls that are neither tags nor control tokens."""
+    """Yield patterns for those marks of calls that are neither tags nor control tokens."""
     for row in _ROWS:
         follows = rf"\s*[{re.escape(row.next)}]" if row.next else ""
         inner = chain(row.marks.values(), *row.parts.values())
@@ -179,7 +179,7 @@ def begins_json(text: str) -> bool:
 
 
 def is_no_envelope(text: str) -> bool:
-    """Return whether no text that begins with `text` can be the envelope of a call."""
+    """Return False if the text may be the beginning of a call's envelope, otherwise True."""
     return _ENVELOPE_BEGINS.match(text) is None and not begins_envelope(text)
 
 

@@ -9,8 +9,8 @@ Theory of operation. `Scanner` makes one pass over a `Cursor`, in four modes:
   that was read becomes prose. This prose is not searched again, which keeps the time linear.
 - `AfterCall`: after a call. The next characters decide whether the call is accepted, reported as
   doubtful, or reported as prose. Surplus closing marks are skipped.
-  - A marked call is accepted, unless a sentence continues after the call. In that case the call is
-    doubtful.
+  - A marked call (its opening occurs only in calls) is accepted, unless a sentence continues after
+    the call. In that case the call is doubtful.
   - A marked call without its closing mark is accepted only before another call or at the end of the
     reply.
   - An unmarked call is accepted only at the end of the reply, and only if it names offered tools.
@@ -78,7 +78,7 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
-_HAS_GIVEN_UP = -1  # value of `_remaining_attempts` after the search has ended
+_HAS_GIVEN_UP = -1  # value of `_remaining_attempts` after the scanner has stopped searching
 _REACT = "react"  # in this format, a result may be prose instead of JSON
 # The maximum number of characters that are read at once. Each attempt copies the text that has
 # arrived, so a reply of 5 MB in one delta would be copied hundreds of times.

@@ -85,7 +85,7 @@ class Siblings:
             self._after_break.clear()
 
     def find_objection(self, candidate: FoundCalls, opening: str) -> Reason | None:
-        """Return the reason why a call must not be accepted after the earlier calls, or None."""
+        """Return why a call must not be accepted after the earlier calls; None if it may be."""
         if self._objection is not None:
             return self._objection
         if self._follows_unmarked and not candidate.is_marked:

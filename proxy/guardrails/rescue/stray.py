@@ -45,7 +45,7 @@ _MARKS = Literals((*_OPENINGS, *_CLOSERS, *TABLE.turn_ends, *HALF_OPENINGS, *_LE
 _LINE_END = re.compile(r"[ \t]*(?:\n|\Z)")
 _FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
 _MARKUP = ("<", "{", "[")
-_LINE_PREFIXES = " \t+->|#*"  # of diffs, quotes and lists
+_LINE_PREFIXES = " \t+->|#*"  # characters at the start of lines in diffs, quotes and lists
 _SENTENCE_ENDS = tuple(".!?…。！？।؟")
 # The maximum length of a searched text. The text before a mark is searched for words that introduce
 # an example. The line after a mark is searched for another mark.

@@ -456,7 +456,7 @@ class _Coercer:
     def _coerce_to_branch(
         self, error: ValidationError, value: JsonValue, branches: int
     ) -> _Change | None:
-        """Coerce to the branch of a union with the lowest cost, or to the first of several.
+        """Coerce to the branch of a union with the lowest cost; if several have it, to the first.
 
         Branches in which errors remain are ignored. Returns None if errors remain in all branches.
         """

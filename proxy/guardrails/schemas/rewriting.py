@@ -76,7 +76,7 @@ class _Removal:
 
     def __init__(self, patterns: Collection[str]) -> None:
         self._patterns = patterns
-        self._effects = 0  # removed patterns, and references whose targets may have changed
+        self._effects = 0  # counts removed patterns, and references whose targets may have changed
 
     def remove(self, schema: JsonValue) -> JsonValue:
         if not isinstance(schema, dict):

@@ -52,7 +52,7 @@ _COPIES_PER_ERROR = 10
 _MOST_CHECKS = 10**9  # above all limits, and small enough for fast arithmetic
 _LARGEST_EXACT = 2**53  # a larger float may differ from the number in the JSON text
 _ENOUGH_TRIES = TRIES[1]  # no walk is needed if the upper bound of the cost allows this many tries
-_LARGEST_PART = 10_000  # size of a sub-schema's patterns, because they are compiled once more
+_LARGEST_PART = 10_000  # limit for a sub-schema's patterns, which are compiled a second time
 
 
 @dataclass(slots=True, eq=False)
@@ -222,7 +222,7 @@ class Workload:
             walk = _Walk(self.graph(), self.start, copies_left)
         except TooManySchemas:
             return False
-        copies = [0]  # per level around a location: the copies of its value
+        copies = [0]  # for each level around a location, how often its value is copied
         for item, checks, depth, _ in walk.locations(value):
             errors = checks.errors
             if checks.names is not None:

@@ -80,7 +80,7 @@ Tools: TypeAlias = Mapping[str, Tool]
 
 _MOST_TOKENS = 600  # a longer text is not a call
 _LONGEST_HEAD = 160  # characters before the name of the tool
-_MOST_WORDS = 8  # in a value without enclosing marks
+_MOST_WORDS = 8  # a longer value without enclosing marks is prose
 _MOST_CONTENT = 2_000  # characters of one value that are compared with the prompt
 _LOOKAHEAD = 20
 _JOINTS = re.compile(r"[_.:-]")

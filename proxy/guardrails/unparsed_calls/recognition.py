@@ -1,11 +1,11 @@
 """Recognizes a reply that consists of a call of an offered tool, in an unknown syntax.
 
-If the chat template of a model does not match its engine, the model writes calls that no rescue
-syntax reads. An agent would take a call in the text for the final answer. So the reply is rejected
-and the model is prompted for the call. The text is never converted to a call. In doubt the reply is
-an answer, for example a quotation from the prompt, an explanation of a tool, code, a definition or
-a document. A missed call changes nothing, but an answer that is mistaken for a call costs a
-generation.
+If the chat template of a model does not match its engine, the model writes calls that no syntax of
+`rescue` reads. An agent would mistake such a call for the final answer. So the reply is rejected,
+and the model is asked to make the call again. The text is never converted to a call. In doubt the
+reply is an answer, for example a quotation from the prompt, an explanation of a tool, code, a
+definition or a document. A missed call changes nothing, but an answer that is mistaken for a call
+costs a generation.
 
     [call] get_weather | city = Paris [/call]         a call
     get_weather returns the weather of a city.        an answer

@@ -44,7 +44,7 @@ def read_calls(
     is_silent: bool = False,
     needs_tools: bool = False,
 ) -> Reading:
-    """Read one JSON value that is a call or a list of calls; announce its arguments to the cursor.
+    """Read one JSON value that is a call or a list of calls; the cursor streams its arguments.
 
     - Before one of the marks `ends`, the last closing bracket may be missing.
     - If a list is incomplete or too long, its complete items are returned.
@@ -89,7 +89,7 @@ def _is_ambiguous(item: JsonObject) -> bool:
 
 
 def read_arguments(cursor: Cursor, name: str, ends: tuple[str, ...] = ()) -> Reading:
-    """Read the JSON arguments of a call whose name is known, and announce them to the cursor."""
+    """Read the JSON arguments of a call whose name is known; the cursor streams them."""
     cursor.start_arguments(name)
     value = yield from read_value(cursor, None, Style(ends))
     cursor.end_arguments()

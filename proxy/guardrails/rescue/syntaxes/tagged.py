@@ -109,9 +109,9 @@ _HEAD_ENDS = re.compile(r"[<>\n]")
 _KEY_HEAD = re.compile(r"[^<>\n]+[>\n]")
 _SPACE = re.compile(r"\s+")
 _CHARACTERS, _CHARACTERS_END = "<![CDATA[", "]]>"
-_NOISE_LIMIT = 4  # control tokens that DeepSeek writes between a wrapper and its call
+_NOISE_LIMIT = 4  # of control tokens that DeepSeek writes between a wrapper and its call
 _ARGUMENT_LIMIT = 100  # of one call
-_INNER_MARK_LIMIT = 1000  # marks in one value; the check of each mark reads the text after it
+_INNER_MARK_LIMIT = 1000  # of marks in one value; the check of each reads the text after it
 _ALL_ARGUMENTS = "arguments"
 # Muse Glimmer ends a tag with the token that ends its headers.
 _HEADER_END = TABLE.messages.header_end

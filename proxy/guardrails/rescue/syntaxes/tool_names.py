@@ -46,7 +46,7 @@ _CONTENT = FORMATS["functionary_header"].part("required")
 _NEXT_NAME = FORMATS["functionary"].openings[0]
 _WORD = re.compile(r"[^\s<>\"'=]+")
 _READABLE_NAME = re.compile(r"[\w.-]+")
-_PLACEHOLDER = "NAME"  # in the marks of the table
+_PLACEHOLDER = "NAME"  # stands for a tool's name in the marks of the table
 
 
 def _mark(row: str, name: str) -> str:
@@ -87,7 +87,7 @@ def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
         cursor.rewind()
         cursor.advance(len(opening) - len(name))
         result = yield from _HARMONY.read(cursor, opening)
-        if any(call.name != name for call in result.calls):  # a longer name begins with the opening
+        if any(call.name != name for call in result.calls):  # the tool has a longer name
             raise NoCall
         return result
 

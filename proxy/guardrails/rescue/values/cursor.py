@@ -272,7 +272,7 @@ class Cursor:
     # The arguments of the first call of a reading, while they arrive.
 
     def start_arguments(self, name: str, before: str = "") -> None:
-        """Announce that the arguments object of a call to `name` begins here.
+        """Announce that the arguments of a call to `name` begin here, so that they are streamed.
 
         `before` is text that the model did not write, but that makes the next text an object: for
         example `{"message":` before the content of a final answer.

@@ -301,7 +301,7 @@ class _ValueReader:
             return 0
         repeated = members.keys() & run.members.keys()
         if any(members[key] != run.members[key] for key in repeated):
-            return 0  # reading member by member raises `Unreadable` for the key
+            return 0  # member by member, the reader raises `Unreadable` for the key
         self._size += run.size
         for key, value in run.members.items():
             members.setdefault(key, value)

@@ -95,7 +95,7 @@ def is_end(cursor: Cursor, context: StringContext) -> Waiting[bool]:
 
 @lru_cache(maxsize=256)
 def pattern_inside(quote: str, context: StringContext) -> re.Pattern[str]:
-    """Return a pattern for the text of a string, with the quotation marks that do not end it.
+    """Return a pattern for the text of a string, including quotation marks that do not end it.
 
     A match ends with a quotation mark or an escape, and before any of the marks `context.ends`.
     """
@@ -190,7 +190,7 @@ def _is_at(marks: Iterable[str], text: str) -> bool | None:
 
 _APOSTROPHES = "'’"
 _QUOTES = "\"'`“”‘’"
-_DOUBT_LOOKAHEAD = 64  # characters after a value
+_DOUBT_LOOKAHEAD = 64  # characters after a doubtful value that are examined
 _LONGEST_MARK = 32
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 
