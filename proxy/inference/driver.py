@@ -63,7 +63,7 @@ class BackendPolicy:
     """
 
     def begin(self, upstream_request: UpstreamRequest, sink: EventSink | None) -> EventSink | None:
-        """Begin an attempt; return the sink for content, None if `receive` needs all content."""
+        """Begin an attempt; return the sink for content, or None if `receive` needs all content."""
         del upstream_request
         return sink
 

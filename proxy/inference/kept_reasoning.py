@@ -57,7 +57,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """The reasoning of a message as JSON, None if the message was sent without it."""
+    """The reasoning of a message as JSON; None if the message was sent without reasoning."""
 
     owner: str
     reasoning: bytes | None

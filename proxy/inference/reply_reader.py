@@ -209,7 +209,7 @@ class GuardedReader:
 
 
 class CallIds:
-    """Gives each call a unique id: the backend's id unless it is missing or used, or a new id."""
+    """Gives each call a unique id: the backend's id, or a new id if that is missing or in use."""
 
     def __init__(self, new_id: NewId, used_ids: Iterable[str] = ()) -> None:
         self._new_id = new_id

@@ -129,7 +129,7 @@ class FirstReplyGate(ReplyGate):
         return [*self._show_text(""), *calls] if calls and self._held else calls
 
     def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
-        """Show the missing text, then the missing calls; calls first if a call was shown."""
+        """Show the missing text, then the missing calls; but calls first if one was shown already."""
         self._held.clear()  # the answer contains the held text
         has_shown_calls = self.sent.has_calls
         text = self._show_text(answer.text[self._shown_length :]) if is_only_reply else []
@@ -177,7 +177,7 @@ _CHARACTERS_PER_TOKEN = 4  # to estimate the tokens of a delta with several toke
 
 @dataclass(eq=False)
 class UnseenGate(ReplyGate):
-    """Shows nothing of the reply to a close-out check, and ends it if it is not a call."""
+    """Shows nothing of the reply to a close-out check, and ends a long reply in words."""
 
     _texts: list[str] = field(default_factory=list, init=False)
     _thoughts: list[str] = field(default_factory=list, init=False)

@@ -102,7 +102,7 @@ async def list_tools(client: Client) -> tuple[types.Tool, ...]:
 
 @dataclass(slots=True)
 class Allowance:
-    """The budget of a server for unsolicited messages; `on_lost` is called when it is used up.
+    """A server's budget for unsolicited messages; when the budget is spent, `on_lost` is called.
 
     The budget recovers with time. `due` is the number of requests that wait for a response.
     """

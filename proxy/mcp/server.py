@@ -258,7 +258,7 @@ class McpServer:
         limit = asyncio.timeout(self._timeouts.start)
 
         def close() -> None:
-            """From now on, neither `stop` nor the time limit may cancel this task."""
+            """Prevent that `stop` or the time limit cancels this task from now on."""
             self._is_closing = True
             if not limit.expired():
                 limit.reschedule(None)

@@ -40,7 +40,7 @@ class Endings(msgspec.Struct):
 
 
 class Counts(Endings):
-    """All counts; `measured` are the prompt tokens of requests with reported `cached` tokens."""
+    """All counts; `measured` counts the prompt tokens of requests whose `cached` ones are known."""
 
     requests: int = 0
     measured: int = 0

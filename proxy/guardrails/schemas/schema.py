@@ -94,7 +94,7 @@ class Schema:
 
     @property
     def pattern_size(self) -> int:
-        """Memory of all its patterns in all validators, in units of 32 bytes."""
+        """The memory of the schema's patterns in all its validators, in units of 32 bytes."""
         cost = self._workload.pattern_cost()
         return cost.size * len(TRIES) if cost.steps_per_try else cost.size
 

@@ -197,7 +197,7 @@ class Workload:
         return paths
 
     def is_checkable(self, value: JsonValue) -> bool:
-        """Return whether the validator can check a value, valid or not, in little time."""
+        """Return whether the validator takes little time to check a value, valid or invalid."""
         if not self.may_multiply_checks:
             return True
         walk = _Walk(self.graph(), self.start, bounds.CHECKS)

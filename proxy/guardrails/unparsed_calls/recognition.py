@@ -59,7 +59,7 @@ def looks_like_call(text: str, tools: Sequence[Tool], quotable: Sequence[str] = 
 
 
 def begins_call(text: str, tools: Sequence[Tool]) -> bool:
-    """Return whether a text is an incomplete call: marks and a name, perhaps a key."""
+    """Return whether a text is an incomplete call: marks, a tool's name and perhaps a key."""
     source = text.strip()
     reading = CallReader(source, {tool.name: tool for tool in tools})
     is_read = reading.read_to_end() and reading.tool is not None and reading.is_marked
