@@ -129,7 +129,7 @@ class FirstReplyGate(ReplyGate):
         return [*self._show_text(""), *calls] if calls and self._held else calls
 
     def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
-        """Show the missing text, then the missing calls; but calls first if one was shown already."""
+        """Show the missing text, then the missing calls; calls first if one was already shown."""
         self._held.clear()  # the answer contains the held text
         has_shown_calls = self.sent.has_calls
         text = self._show_text(answer.text[self._shown_length :]) if is_only_reply else []
