@@ -1,11 +1,11 @@
 """Decides how to retry after a rejected reply (`next_attempt`).
 
-Repair costs no generation, so `review` tries it first. Then a nudge names the defect ("nudged").
-Finally a grammar constrains the backend to a valid call ("constrained"). If an answer is allowed,
-there is only one nudge after prose, an announcement, an ambiguous call or a call in an unknown
-syntax; the next reply of this kind is accepted. After an answer that violates the client's schema,
-the backend is constrained to the schema at once ("answer"), because the model has already decided
-to answer.
+Repair costs no generation, so `review` tries it first. Then a nudge, a message to the model, names
+the defect ("nudged"). Finally a grammar constrains the backend to a valid call ("constrained"). If
+an answer is allowed, there is only one nudge after prose, an announcement, an ambiguous call or a
+call in an unknown syntax; the next reply of this kind is accepted. After an answer that violates
+the client's schema, the backend is constrained to the schema at once ("answer"), because the model
+has already decided to answer.
 
 If the backend's parser failed, the request is repeated without the parser ("raw"). If tools have
 run, the last attempt or the attempt after a repetition may demand an answer in words ("ending").
@@ -23,7 +23,7 @@ from proxy.guardrails.grounding import Progress
 from proxy.guardrails.offer import TextPolicy
 from proxy.guardrails.verdict import Defect
 
-MOST_ATTEMPTS = 3  # the first generation included
+MOST_ATTEMPTS = 3  # including the first generation
 
 # Defects of replies that may be answers in words. After two of these replies, no attempt follows.
 _PROSE = (Defect.PROSE, Defect.EMPTY, Defect.ANNOUNCED, Defect.UNKNOWN_SYNTAX, Defect.DOUBTFUL)

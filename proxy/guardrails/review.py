@@ -1,10 +1,11 @@
 """Judges a complete reply: accepts it, or rejects it with a nudge for the retry.
 
 `review` checks each call in this order: its name, its arguments against the schema, loops and
-steps. It drops calls in the text that have already run, and rejects calls with invented values. A
-reply without calls is judged as an answer: it may be a repetition, a call in an unknown syntax, an
-announcement, or prose although a call is required. The first defect determines the verdict.
-`nudges` writes the messages that describe this defect to the model. No reply causes an exception.
+steps. Of the calls that were written as text, it drops those that have already run, and rejects
+those with invented values. A reply without calls is judged as an answer: it may be a repetition, a
+call in an unknown syntax, an announcement, or prose although a call is required. The first defect
+determines the verdict. `nudges` writes the messages that describe this defect to the model. No
+reply causes an exception.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -138,7 +139,7 @@ def review(
 def _drop_repetition(
     judged: Sequence[_JudgedCall], offer: OfferedTools
 ) -> tuple[list[_JudgedCall], tuple[Fact, ...]]:
-    """Drop calls in the text that have already run, would fail again, or are repeated.
+    """Drop calls written as text that have already run, would fail again, or are repeated.
 
     Repeated structured calls are kept, because the model may be polling. Loops of structured calls
     are detected by `transcript.find_loop`.
@@ -579,7 +580,7 @@ def _judge_prose(answer: Accepted, offer: OfferedTools, reasoning: str) -> Verdi
 
 
 def _judge_announcement(answer: Accepted, offer: OfferedTools) -> Verdict:
-    """Reject an answer that announces a call, or explains the next step instead of making it."""
+    """Reject an answer that announces a call, or explains the next step instead of taking it."""
     text, names = answer.text, [tool.name for tool in offer.tools]
     is_auto = offer.text_policy is TextPolicy.AUTO
     if is_auto and announces(text, names):
@@ -607,9 +608,9 @@ def _judge_answer(answer: Accepted, reasoning: str, schema: JsonSchema) -> Verdi
 
 
 def _finish_reason(reply: ReadReply, calls: Sequence[ToolCall]) -> str:
-    """Return the finish reason for these calls. If a call was cut off, `length` remains.
+    """Return the finish reason for these calls. If a call was cut off, the reason `length` is kept.
 
-    vLLM reports `length` also for complete calls; then the finish reason becomes `tool_calls`.
+    vLLM also reports `length` for complete calls; in this case the reason becomes `tool_calls`.
     """
     has_cut_call = reply.is_cut_off or Refused("cut_off") in reply.facts
     is_complete = calls and reply.reason == LENGTH and not has_cut_call

@@ -23,7 +23,7 @@ def drop_infeasible(
 ) -> tuple[Workflow, tuple[str, ...]]:
     """Remove the rules that require tools that are not offered; return these tools as well.
 
-    The model could not comply with such a rule, which would cost three generations and end the turn
+    The model could not comply with such a rule: three attempts would fail, and the turn would end
     as `exhausted` (decision 0021). A required tool that was called successfully before need not be
     offered. Rules without effect, such as a prerequisite of a tool that is not offered, are also
     removed, but not reported.

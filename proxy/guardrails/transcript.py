@@ -128,7 +128,7 @@ def is_pending(result: str) -> bool:
 
 
 def read_error(result: str) -> str:
-    """Return the text of an error; for `{"error": "not found"}`, the text of this member."""
+    """Return the text of an error; the text of `{"error": "not found"}` is only "not found"."""
     report = parse_arguments(result) or {}
     error = report.get("error") or result
     return error if isinstance(error, str) else json.dump_text(error)

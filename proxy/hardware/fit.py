@@ -41,14 +41,15 @@ STEP = 256  # tokens; llama-server rounds windows to a multiple of this
 
 _BATCH = 512  # tokens that are computed at once (llama-server's default)
 _FLOAT = 4  # bytes of a number in a compute buffer
-_MASK = 2  # bytes of the attention mask for each token of a batch and of the window
+_MASK = 2  # bytes of the attention mask for each pair of a token in the batch and in the window
 _MARGIN = GIB  # memory of each device that remains free, as in llama-server's --fit-target
 _HOST_MARGIN = 0.1  # share of the host's free memory that remains free, at most _MARGIN
 _USEFUL = 4096  # tokens; if this window does not fit on the devices, host memory is used as well
 
-# Ollama's default windows by GPU memory, slightly below 48 and 24 GiB as in its server/routes.go
+# Ollama's default windows and the GPU memory that each needs. As in Ollama's server/routes.go, the
+# values are slightly below 48 and 24 GiB.
 _OLLAMA_TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768))
-_OLLAMA_LEAST = 4096  # Ollama's default window with less GPU memory
+_OLLAMA_LEAST = 4096  # Ollama's default window if there is less GPU memory
 
 
 class CacheType(Enum):
@@ -110,8 +111,8 @@ class Need:
 class Fit:
     """The largest window (0 if none fits), the memory that it needs, and the available memory.
 
-    `on_host` is the part of the need that does not fit on the devices. It is 0 without devices, and
-    for devices that share the host's memory.
+    `on_host` is the part of the needed memory that does not fit on the devices. It is 0 if there
+    are no devices, or if they share the host's memory.
     """
 
     window: int

@@ -1,7 +1,8 @@
-"""Reads the dimensions that determine a model's memory from the metadata of its GGUF file. No I/O.
+"""Reads, from the metadata of a GGUF file, the dimensions that determine its memory. No I/O.
 
-If the metadata is ambiguous, the larger memory is assumed. The computed window is then too small,
-and conversations are shortened earlier; a window that is too large would crash the server.
+If the metadata is ambiguous, the larger memory is assumed. The computed window may then be smaller
+than possible, so that conversations are shortened earlier. A window that is too large would crash
+the server.
 """
 
 # What a layer stores in the cache. Names are those of the metadata without the architecture prefix.

@@ -216,7 +216,7 @@ def _visible(nvml: ModuleType, visible: str | None) -> Iterator[Handle]:
 
 
 def _instance(nvml: ModuleType, handle: Handle) -> Handle:
-    """Return the first instance of a partitioned device (MIG), as programs use no other instance.
+    """Return the first instance of a partitioned device (MIG), the only one that programs use.
 
     Returns the device itself if it is not partitioned.
     """
@@ -226,7 +226,7 @@ def _instance(nvml: ModuleType, handle: Handle) -> Handle:
     except nvml.NVMLError:
         return handle
     for index in range(count):
-        with suppress(nvml.NVMLError):  # an unused index
+        with suppress(nvml.NVMLError):  # raised for an unused index
             instance: Handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             return instance
     return handle
@@ -247,7 +247,7 @@ def _nvidia_device(nvml: ModuleType, handle: Handle, host: Memory) -> Iterator[D
 
 
 def _memory(nvml: ModuleType, handle: Handle) -> tuple[int, int]:
-    """Return total and free bytes; 0 if the device shares the host's memory."""
+    """Return total and free bytes; both are 0 if the device shares the host's memory."""
     try:
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError_NotSupported:

@@ -123,7 +123,7 @@ class ArgumentsGate:
             cursor.advance(1)
 
     def _read_key(self) -> Waiting[str | None]:
-        """Read a key up to its colon; None unless it names a parameter for the first time."""
+        """Read a key up to its colon; None if it names no parameter, or a repeated one."""
         cursor = self._cursor
         if (yield from cursor.next_visible()) != _QUOTE:
             return None
@@ -234,7 +234,7 @@ class ArgumentsGate:
         self._out.append(text)
 
     def _release_string_to_markup(self, text: str) -> bool:
-        """Show a string up to possible call markup; return False if it certainly is markup."""
+        """Show a string up to possible call markup; return False if there certainly is markup."""
         text = self._pending + text
         mark = _MARK.search(text) or _MARK_BEGINS.search(text, max(0, len(text) - _LONGEST_MARK))
         end = len(text) if mark is None else mark.start()
@@ -294,7 +294,7 @@ class CallGate:
         return last_events or []
 
     def _find_showable_tool(self, name: str) -> Tool | None:
-        """Return the tool of a call, None if the call has to wait for the verdict."""
+        """Return the tool of a call; None if the call has to wait for the verdict."""
         offer = self._offer
         tool = offer.tool_named(name)
         if tool is None or has_markup(name) or not offer.is_free(tool.name):

@@ -63,7 +63,7 @@ class BackendPolicy:
     """
 
     def begin(self, upstream_request: UpstreamRequest, sink: EventSink | None) -> EventSink | None:
-        """Begin an attempt; return the sink for content, None if `receive` needs all content."""
+        """Begin an attempt; return the sink for content, or None if `receive` needs all content."""
         del upstream_request
         return sink
 
@@ -151,7 +151,7 @@ def _recover(
 
 
 def end_early(turn: Turn, shown: list[ReplyEvent]) -> None:
-    """End a reply before its end; appends the client's events to `shown`, even if it raises."""
+    """End a reply that is still arriving; even if this raises, `shown` gets the client's events."""
     try:
         turn.receive_all([ReplyFinished(STOP)], shown)
     except EnoughReadError:  # ending a reply reads its held text, which may raise again

@@ -7,8 +7,8 @@
 Theory of operation
 -------------------
 The key of a message is a chain of digests. The chain begins with the owner of the API key, the
-model and the conversation. Each user text and each assistant message up to this message extends it.
-An assistant message counts with its calls, or with its text if it has no calls. Clients rewrite the
+model and the conversation. Each user text extends the chain, and so does each assistant message up
+to and including this one, with its calls, or with its text if it has no calls. Clients rewrite the
 ids of calls, white space and the order of arguments, and shorten results, so none of these is part
 of the chain. If a conversation is run twice, both runs may make the same call after different
 reasoning. The ids of the calls distinguish the two messages, if the client sends the ids unchanged.
@@ -57,7 +57,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """The reasoning of a message as JSON, None if the message was sent without it."""
+    """The reasoning of a message as JSON; None if the message was sent without reasoning."""
 
     owner: str
     reasoning: bytes | None
@@ -122,7 +122,7 @@ class ReasoningStore:
         return AnswerReasoning(self, history, restored, is_streamed=is_streamed)
 
     def find(self, key: bytes) -> bytes | None:
-        """Return the JSON that is stored under a key, None if there is none."""
+        """Return the JSON that is stored under a key; None if there is none."""
         entry = self._entries.get(key)
         return None if entry is None else entry.reasoning
 
@@ -243,7 +243,7 @@ def extend_key(key: bytes, message: Message) -> bytes:
 
 
 def _keys(key: bytes, calls: Sequence[ToolCall]) -> tuple[bytes, ...]:
-    """Return the keys of a message: with the ids of its calls, if they have ids, and without."""
+    """Return the keys of a message: one with the ids of its calls, if they have any, then `key`."""
     ids = [call.id for call in calls]
     return (_digest(key, "ids", *ids), key) if any(ids) else (key,)
 

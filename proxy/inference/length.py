@@ -1,8 +1,9 @@
 """Limits the length of a reply, for engines that do not stop by themselves.
 
-The exact token count is not known, so two lower bounds are used: the number of deltas, since most
-engines send at most one per token, and the number of characters divided by eight, since hardly any
-text has more characters per token. A reply is too long only if both bounds exceed the limit.
+The exact token count is not known, so two lower bounds are used. The first is the number of deltas,
+because most engines send at most one per token. The second is an eighth of the number of
+characters, because hardly any text has more than eight characters per token. A reply is too long
+only if both bounds exceed the limit.
 
 `ReplyLength` finds that a reply is too long, and `backends.learning` then ends the reply. A reply
 within its limit that makes no progress is ended by `guardrails.reading`.
@@ -17,7 +18,7 @@ from proxy.conversation.endings import LENGTH, STOP
 
 _ENDS = (replies.ReplyFinished, replies.ReplyUnreadable)
 _MOST_CHARACTERS_PER_TOKEN = 8  # hardly any text has more characters per token
-_USUAL_CHARACTERS_PER_TOKEN = 4  # of English text, usually
+_USUAL_CHARACTERS_PER_TOKEN = 4  # in English text
 _MOST_BLANKS = 256  # consecutive characters of white space, which grammars for JSON do not limit
 _CLOSED = "}"
 _text_of = attrgetter("text")

@@ -77,9 +77,9 @@ class Policy(msgspec.Struct, frozen=True):
     """The guardrail settings of the operator, or of one request.
 
     If `text_policy` is None, the policy of the model's `quirks` applies. `attempts` is the maximum
-    number of generations per request. If every reply was rejected and `is_strict` is True, the
-    client receives an error. Otherwise the client receives the best rejected reply, followed by a
-    sentence about the reason if `explains` is True.
+    number of generations per request. After they were all rejected, the client receives an error
+    if `is_strict`. Otherwise it receives the best rejected reply, with a sentence about the reason
+    if `explains`.
 
     `most_repeats`, `most_rounds` and `most_failures` are limits after which Temper adds a note for
     the model. After a call was repeated `most_repeats` times, the note warns the model. After
@@ -156,7 +156,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         return self.request.stream or self.policy.shows_pieces
 
     def make_splitter(self) -> ReasoningSplitter | None:
-        """Make the splitter of reasoning, None if replies must not be changed."""
+        """Make the splitter of reasoning; None if replies must not be changed."""
         if self.is_untouchable:
             return None
         texts = [message.text for message in self.messages]
@@ -179,7 +179,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         schema: JsonObject | None,
         most_tokens: int | None = None,
     ) -> UpstreamRequest:
-        """Build the upstream request of an attempt; `most_tokens` None keeps the client's limit."""
+        """Build the request of an attempt; if `most_tokens` is None, the client's limit applies."""
         is_answer = attempt.kind == "answer"
         may_call = self.offer is not None and bool(self.offer.tools)
         is_guarded = may_call and not (self.is_untouchable or self.is_final)
@@ -206,7 +206,7 @@ class RequestPlan(msgspec.Struct, frozen=True):
         )
 
     def _extends_prompt(self, attempt: Attempt) -> bool:
-        """Return whether the prompt extends that of the previous request, which is cached."""
+        """Return whether the prompt extends the cached prompt of the previous request."""
         is_cut = any(isinstance(fact, Compacted) and fact.is_new for fact in self.facts)
         has_begun = any(message.role == "assistant" for message in self.messages)
         return attempt.kind == "as_asked" and has_begun and not is_cut

@@ -31,7 +31,8 @@ from proxy.inference.turn import MayRetry, Turn
 
 NOTED_ROUNDS = 50  # tool rounds since the last user message; coding agents often make as many
 
-# In the prompts of these conventions, a format for answers takes the place of the `respond` tool.
+# The prompts of these conventions prescribe a format for answers. So they do not list the tool
+# `respond`, which is otherwise called to answer.
 _PRESCRIBE_ANSWERS = (JsonContractConvention.name, ReActConvention.name)
 
 # Three values: the notes to append to the history of a model that repeats itself, the facts to

@@ -112,7 +112,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _join(run: list[ReplyEvent]) -> Delta | None:
-    """Join deltas of one kind; return None if they have log probabilities, or differ in calls."""
+    """Join deltas of one kind; None if they have log probabilities or belong to several calls."""
     match run[0]:
         case TextDelta() if [*map(attrgetter("logprobs"), run)].count(None) == len(run):
             return TextDelta("".join(map(_text_of, run)))
@@ -209,7 +209,7 @@ class GuardedReader:
 
 
 class CallIds:
-    """Gives each call a unique id: the backend's id unless it is missing or used, or a new id."""
+    """Gives each call a unique id: the backend's id, or a new id if that is missing or in use."""
 
     def __init__(self, new_id: NewId, used_ids: Iterable[str] = ()) -> None:
         self._new_id = new_id
@@ -224,7 +224,7 @@ class CallIds:
 
 
 class PassthroughReader:
-    """Shows all events as they arrive; calls only at the end of the reply unless `streams_calls`.
+    """Shows all events as they arrive; if `streams_calls` is false, shows calls only at the end.
 
     With a `splitter`, reasoning at the beginning of the text becomes reasoning deltas.
     """
@@ -329,9 +329,9 @@ class TextOnlyReader(PassthroughReader):
 class ResponseFormatReader(PassthroughReader):
     """Checks the response format of an answer to a request without tools.
 
-    Temper checks the format because an engine enforces it only if the engine has grammars, and not
-    while the model reasons. A streamed answer that begins with `{` or `[` is shown as it arrives,
-    so it cannot be retried.
+    Temper checks the format because some engines do not enforce it: they have no grammars, or do
+    not apply them to a model that reasons. A streamed answer that begins with `{` or `[` is shown
+    as it arrives, so it cannot be retried.
     """
 
     def __init__(

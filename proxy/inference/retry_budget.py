@@ -5,13 +5,13 @@ overloaded backend. Up to `FEW` live requests, `FLOOR` of them may retry at once
 requests, one request in `PRICE` may retry. A request retries at most twice by default, so retries
 add at most 20 % to the work.
 
-A limit by share of the live requests would not work, because waiting requests also count as live.
-With four slots and a hundred clients, a fifth of the live requests is twenty requests, so all four
-running requests could retry (decision 0015).
+A fixed share of the live requests would not work as a limit, because waiting requests also count as
+live. With four slots and a hundred clients, a fifth of the live requests is twenty requests, so all
+four running requests could retry (decision 0015).
 """
 
 FLOOR = 3  # requests that may retry at once, as long as at most `FEW` requests are live
-FEW = 15  # up to this many live requests `FLOOR` applies, with more requests `PRICE`
+FEW = 15  # live requests; up to this number, `FLOOR` is the limit, above it `PRICE`
 PRICE = 10  # the number of first attempts that allow one request to retry
 # The maximum number of saved first attempts, which pay for later retries. A larger number would
 # allow a burst of retries after an hour without retries.

@@ -224,7 +224,7 @@ class SentAnswer:
         return min(fitting, key=lambda call: call.id != open_call.id, default=None)
 
     def _unseen(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        """Return the calls that were not shown yet. Of equal calls, each shown call removes one."""
+        """Return the calls that were not shown yet; of two equal calls, one may be left."""
         unseen = list(calls)
         for shown in self.calls:
             same = [call for call in unseen if call.id == shown.id]

@@ -4,7 +4,7 @@ Shown content cannot be retracted. So prose is shown early only if it stays part
 whatever text follows. Of a call, only the part is shown that the verdict cannot change. Reasoning
 is not part of the answer, so it is shown at once.
 
-    "I look."                       shown at once under the policies auto and accept
+    "I look."                       shown at once if the text policy is auto or accept
     "<get_weather>"                 held: it may become a call in an unknown syntax
     '{"city": "Paris", "sky": ...'  held after tool results: it may repeat a result
     " "                             held: once shown, it would belong to the answer
@@ -111,7 +111,7 @@ class FirstReplyGate(ReplyGate):
         match part:
             case RespondText():
                 pass
-            case Prose(text):  # white space may not be part of the answer
+            case Prose(text):  # white space is held: perhaps it is not in the answer
                 is_held = is_held or not self.shows_prose or text.isspace()
             case WithheldText():
                 self._is_holding = True
@@ -129,7 +129,7 @@ class FirstReplyGate(ReplyGate):
         return [*self._show_text(""), *calls] if calls and self._held else calls
 
     def complete(self, answer: Accepted, *, is_only_reply: bool) -> list[ReplyEvent]:
-        """Show the missing text, then the missing calls; calls first if a call was shown."""
+        """Show the missing text, then the missing calls; calls first if one was already shown."""
         self._held.clear()  # the answer contains the held text
         has_shown_calls = self.sent.has_calls
         text = self._show_text(answer.text[self._shown_length :]) if is_only_reply else []
@@ -160,7 +160,7 @@ class ContinuationGate(ReplyGate):
         return [*text, *self.sent.complete_calls(answer.calls)]
 
     def _new_part(self, text: str) -> str:
-        """Return the new part of a text, "" if all of it was shown."""
+        """Return the part of a text that was not shown yet; "" if all of it was shown."""
         new, old = text.strip(), self.sent.text.strip()
         if not new or new in old:
             return ""
@@ -177,7 +177,7 @@ _CHARACTERS_PER_TOKEN = 4  # to estimate the tokens of a delta with several toke
 
 @dataclass(eq=False)
 class UnseenGate(ReplyGate):
-    """Shows nothing of the reply to a close-out check, and ends it if it is not a call."""
+    """Shows nothing of the reply to a close-out check, and ends a long reply in words."""
 
     _texts: list[str] = field(default_factory=list, init=False)
     _thoughts: list[str] = field(default_factory=list, init=False)

@@ -132,7 +132,7 @@ _COUNTED = ("prompt_tokens", "completion_tokens", "total_tokens")
 def annotate(
     usage: UsageReported, spent: Sequence[UsageReported], fallback: str = ""
 ) -> UsageReported:
-    """Add the sums of all attempts to a usage, if there were several.
+    """Add to a usage the token sums of all attempts, if there were several attempts.
 
         {"total_tokens": 59, "temper": {"attempts": 2, "total_tokens": 130, "fallback": "big"}}
 
@@ -270,7 +270,7 @@ class Turn:
         return self._plan.is_final
 
     def hand_over(self, other: "Turn") -> None:
-        """Send the next request to the fallback model, with the plan of `other`, its turn.
+        """Send the next request to the fallback model; `other` is a turn planned for this model.
 
         The prompt of that request is the client's conversation without the nudges of this turn.
         """
@@ -521,7 +521,7 @@ class Turn:
                 return [*shown, *self._reject(verdict)]
 
     def _judge_open(self, answer: Accepted) -> Verdict:
-        """Judge a valid answer none of whose calls completes the open call."""
+        """Judge a valid answer that has no call to complete the open call."""
         if is_cut(answer.reason):
             return answer
         if facts.Refused("cut_off") in answer.facts:
@@ -687,7 +687,7 @@ class Turn:
         return facts.explain_end(len(self._failures), rejection.defect.value, rejection.objection)
 
     def _plan_check(self, best: Candidate) -> Check | None:
-        """Return the close-out check for an answer, None if the turn ends with it."""
+        """Return the close-out check for an answer; None if the turn ends without a check."""
         answer, plan, offer = best.answer, self._plan, self._plan.offer
         policy = plan.policy
         is_text = bool(answer.text.strip()) and not (answer.calls or self._sent.has_calls)

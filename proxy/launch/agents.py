@@ -140,7 +140,7 @@ def _install_claude(to: Endpoint) -> Installation:
 
 
 def codex_settings(to: Endpoint) -> JsonObject:
-    """Return the settings of Codex; they contain the name of a variable instead of the key."""
+    """Return the settings of Codex; they name a variable that contains the API key."""
     settings: JsonObject = {"model": to.model, "model_provider": "temper"}
     if to.window is not None:
         settings["model_context_window"] = to.window

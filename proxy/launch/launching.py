@@ -1,6 +1,6 @@
 """Finds or starts Temper, and runs a coding agent with it in the foreground.
 
-    flags name a server or model     start a private Temper on a free port, stop it after the agent
+    flags name a server or model     start a private Temper on a free port; it ends with the agent
     a Temper runs at server.port     use it
     another model server runs        start a private Temper in front of it
     none of these                    an error that lists the alternatives

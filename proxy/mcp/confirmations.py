@@ -153,7 +153,7 @@ class Confirmations:
 
 @dataclass(slots=True)
 class RequestConfirmations:
-    """The decisions about the calls of one request; each also applies to later equal calls."""
+    """The decisions about the calls of one request; equal calls share one decision."""
 
     confirmations: Confirmations
     requester: Requester

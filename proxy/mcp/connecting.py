@@ -41,7 +41,7 @@ from proxy.processes import parent_death
 from proxy.processes.process import LogTail
 
 _CONNECT_SECONDS = 10.0
-_SILENCE_SECONDS = 300.0  # between two events of a response; a call has a separate limit
+_SILENCE_SECONDS = 300.0  # between two events of a response; a call also has a time limit
 _CHUNK = 65536
 _GRACE_SECONDS = 2.0  # for the program to end, after its input was closed and after each signal
 _POLL_SECONDS = 0.01
@@ -102,7 +102,7 @@ async def list_tools(client: Client) -> tuple[types.Tool, ...]:
 
 @dataclass(slots=True)
 class Allowance:
-    """The budget of a server for unsolicited messages; `on_lost` is called when it is used up.
+    """A server's budget for unsolicited messages; when the budget is spent, `on_lost` is called.
 
     The budget recovers with time. `due` is the number of requests that wait for a response.
     """
@@ -367,11 +367,11 @@ def has_too_many_values(document: bytes) -> bool:
 
 
 def _command(spec: ServerSpec) -> tuple[str, ...]:
-    """Return the command line of a program; on Linux, the kernel kills it when Temper dies.
+    """Return the command line of a program; on Linux, the kernel kills the program if Temper dies.
 
     On other systems, the program ends when it notices the end of its standard input. The watcher
-    process of `parent_death` cannot be used for it, because the watcher would read the standard
-    input itself.
+    process of `parent_death` cannot be used for tool servers, because the watcher would read their
+    standard input itself.
     """
     if sys.platform != "linux":
         return spec.command

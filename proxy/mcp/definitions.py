@@ -1,4 +1,4 @@
-"""The tools that a server defines, and the tools among them that models may call. No I/O.
+"""The tools that a server defines, and the selection of those that models may call. No I/O.
 
 Equal definitions give equal bytes in every request, so that engines can reuse the prompt cache.
 """

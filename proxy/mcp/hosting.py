@@ -1,4 +1,4 @@
-"""Translates the settings of the operator's tools, the keys that may use them, and their limits."""
+"""Translates the settings into the tools that requests get, who may use them, and their limits."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

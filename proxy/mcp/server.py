@@ -258,7 +258,7 @@ class McpServer:
         limit = asyncio.timeout(self._timeouts.start)
 
         def close() -> None:
-            """From now on, neither `stop` nor the time limit may cancel this task."""
+            """Prevent that `stop` or the time limit cancels this task from now on."""
             self._is_closing = True
             if not limit.expired():
                 limit.reschedule(None)
@@ -295,8 +295,8 @@ class McpServer:
         """Wait until the next start is due; wait forever if there is none.
 
         After repeated failures, a program is not started again. A connection to an address is
-        retried without end, because Temper does not start its server, which may return at any time.
-        An address whose server flooded the connection is not retried.
+        retried without end, because others run the server there and may restart it at any time. But
+        if the server flooded the connection, it is not retried.
         """
         # jitter, so that servers that failed together do not restart together
         chance = random.random()  # noqa: S311 - not for security

@@ -75,8 +75,7 @@ class Board:
         clock: Callable[[], float] | None = None,
         has_exchange: Callable[[int], bool] = lambda _number: False,
     ) -> None:
-        # part of each row's name, because the numbers of rows are not unique among processes, and
-        # start again after a restart
+        # part of each row's name, because row numbers are not unique: each process starts at 1
         self.instance = secrets.token_hex(3)
         self.clock = clock or steady_clock()
         self.started = self.clock()
@@ -201,7 +200,7 @@ class Board:
             entry.row = row_of(entry.record, self.name_of(number))
             entry.record = None
         if entry.row is not None:
-            # not stored in the row: the exchange may be evicted from memory before the row is
+            # not stored in the row, because the exchange may be evicted from memory before the row
             has_exchange = self._has_exchange(number)
             row = entry.row
             return msgspec.structs.replace(row, has_exchange=True) if has_exchange else row

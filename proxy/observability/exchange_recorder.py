@@ -237,7 +237,7 @@ def answer_of(events: replies.ReplyInProgress, finish_reason: str | None) -> Rec
 
 
 def _round(generations: int, tool_round: "Round | None") -> RecordedRound:
-    """Convert a tool round; for the last generations of a run, which have no calls, it is None."""
+    """Convert a tool round; None stands for the last generations of a run, which have no calls."""
     outcomes = (
         RecordedOutcome(
             name=outcome.call.name,

@@ -21,7 +21,7 @@ BUCKETS = 180  # fifteen minutes
 _MINUTE = 60
 _MINUTES = 60
 _MOST_SAMPLES = 200  # per bucket; more samples would hardly change its percentiles
-_SHORTEST_WAIT = 0.01  # seconds; if a slot is free, a request passes the queue faster
+_SHORTEST_WAIT = 0.01  # seconds; if a slot is free, a request is in the queue for less time
 OTHER = "other"
 
 
@@ -40,7 +40,7 @@ class Endings(msgspec.Struct):
 
 
 class Counts(Endings):
-    """All counts; `measured` are the prompt tokens of requests with reported `cached` tokens."""
+    """All counts; `measured` counts the prompt tokens of requests whose `cached` ones are known."""
 
     requests: int = 0
     measured: int = 0
@@ -125,7 +125,7 @@ class History:
             bucket.first_tokens.append(record.first_token)
 
     def note_load(self, running: int, waiting: int, now: float) -> None:
-        """Store the present load; the previous load counts as a peak if it lasted 10 ms."""
+        """Store the present load; the previous load counts as a peak only if it lasted 10 ms."""
         if now - self._since >= _SHORTEST_WAIT:
             self._update_peaks(now)
         self._running, self._waiting, self._since = running, waiting, now
@@ -140,7 +140,7 @@ class History:
     def points(self, now: float, most: int = BUCKETS) -> tuple[Point, ...]:
         """Return the `most` latest points, the oldest first; idle buckets have no point."""
         oldest = int(now // STEP) * STEP - (most - 1) * STEP
-        # while a request runs for minutes, no change of the load is reported
+        # long requests count in each bucket, although they report no change of the load meanwhile
         self._update_peaks(now)
         return tuple(_point(bucket) for bucket in self._buckets if bucket.at >= oldest)
 

@@ -40,7 +40,7 @@ from proxy.observability.trace_context import TraceContext, new_span_id
 
 logger = logging.getLogger(__name__)
 
-_OVERFLOWED = JudgedAttempt("as_asked")  # the attempt of a prompt that was too long
+_OVERFLOWED = JudgedAttempt("as_asked")  # an attempt whose prompt was too long
 # the word for an error in logs and metrics; a subclass has the word of its base class
 _FAILURES: dict[type[errors.TemperError], str] = {
     errors.BackendUnavailable: "unavailable",
@@ -279,7 +279,7 @@ class LiveRequest:
 
     @property
     def row_name(self) -> str:
-        """The request's name on the dashboard, "" without a dashboard."""
+        """The request's name on the dashboard; "" if there is no dashboard."""
         return self._link.board.name_of(self.number) if self._link is not None else ""
 
     def record(self) -> RequestRecord:
@@ -397,7 +397,7 @@ class LiveRequest:
 
 
 def word_for(error: errors.TemperError) -> str:
-    """Return the failure of an attempt as in logs and metrics, e.g. "timed_out" or "loading"."""
+    """Return the word for an error in logs and metrics, e.g. "timed_out" or "loading"."""
     if isinstance(error, errors.BackendUnavailable) and error.loading:
         return "loading"
     return next((word for kind, word in _FAILURES.items() if isinstance(error, kind)), "failed")

@@ -61,7 +61,7 @@ _LEVELS = {logging.WARNING: _YELLOW, logging.ERROR: _RED, logging.CRITICAL: _RED
 
 
 class _StyledText(NamedTuple):
-    """A part of a line; `color` is its ANSI escape sequence, "" without a color."""
+    """A part of a line; `color` is an ANSI escape sequence, or "" for the terminal's color."""
 
     text: str
     color: str = ""
@@ -76,7 +76,7 @@ class ShortFormatter(logging.Formatter):
         self._is_colored = is_colored
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a request as one line, cut unless the request failed; else return the message."""
+        """Format a record; the line of a request is cut, unless the request failed."""
         columns = self._columns()
         now = datetime.fromtimestamp(record.created).astimezone()
         time = _StyledText(f"{now:%H:%M:%S}", _DIM)
@@ -167,7 +167,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _shorten(text: str, most: int) -> str:
-    """Cut a text to `most` characters, ending in "..."; return "" if `most` is below four."""
+    """Cut a text to `most` characters, ending in "..."; return "" if `most` is below seven."""
     if len(text) <= most:
         return text
     return text[: most - 3] + "..." if most > 6 else ""

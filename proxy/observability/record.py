@@ -150,7 +150,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def error(self) -> str | None:
-        """The error of the last attempt, None if the request was answered."""
+        """The error of the last attempt; None if the request was answered."""
         return self.attempts[-1].error if self.attempts and self.outcome is None else None
 
 

@@ -87,7 +87,7 @@ class Redaction:
         return _TOKEN.sub(REDACTED, text)
 
 
-_MOST_REMEMBERED = 2000  # numbers of exchanges that were too large, and of evicted exchanges
+_MOST_REMEMBERED = 2000  # request numbers that are remembered for each `reason`
 
 
 class KeptExchanges:
@@ -334,7 +334,7 @@ class Recording:
                 # the line is truncated; readers skip it
                 self._lose("the disk is full")
             else:
-                # at the limit, short exchanges may still fit, so that reason stays
+                # at the size limit, a short exchange may still fit, so `_AT_LIMIT` stays
                 self._losses &= {_AT_LIMIT}
         except OSError as error:
             self._lose(error.strerror or "the file cannot be written")
@@ -342,7 +342,7 @@ class Recording:
             self._written += len(line)
 
     def _lose(self, reason: str) -> None:
-        """Log that an exchange was not written, once until a later exchange is written."""
+        """Log why an exchange was not written, but not again until a later one is written."""
         if reason not in self._losses:
             logger.warning("recording: exchanges are not written (%s)", reason)
         self._losses.add(reason)

@@ -74,8 +74,8 @@ class ReplayedTurns:
         self._exchange = exchange
         policy = _policy(exchange.policy, _quirks(exchange.model, profiles))
         self._policy = structs.replace(policy, without=without)
-        # The retry budget withheld a retry. The budget depends on other requests, so the replay
-        # allows as many retries as were recorded.
+        # Whether the retry budget withheld a retry. The budget depends on other requests, so in
+        # this case the replay allows as many retries as were recorded.
         self._was_withheld = "withheld" in exchange.verdict.repairs
         self._turns: list[Turn] = []
         self._run: Run | None = None
@@ -258,7 +258,7 @@ def _parts(
         part, remaining = remaining[:number], remaining[number:]
         # after an overflow the request was compacted and a new turn began
         lost = int(bool(part) and part[0][-1:] == ([FAILED, "context_overflow"],))
-        if "resent" in exchange.verdict.repairs:  # to another server, in a new turn
+        if "resent" in exchange.verdict.repairs:  # the request was resent to another server
             endings = [generation[-1:] for generation in part]
             lost = endings.index(([FAILED, "unavailable"],)) + 1
         yield outcomes, part[lost:]

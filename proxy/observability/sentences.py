@@ -39,7 +39,7 @@ def sentences(request_facts: Iterable[Fact]) -> tuple[str, ...]:
 
 
 def summarize(request_facts: Iterable[Fact]) -> str:
-    """Return the repairs, refusals and retries in one line, "" if there were none.
+    """Return the repairs, refusals and retries in one line; "" if there were none.
 
     Equal events are counted: `2 calls rescued from text (hermes), 3 values converted`.
     """
@@ -61,7 +61,7 @@ def attempt_sentence(kind: str) -> str:
 
 
 def problem_sentence(defect: str | None, error: str | None) -> str:
-    """Describe the problem of an attempt in a sentence, "" if there was none."""
+    """Describe the problem of an attempt in a sentence; "" if there was none."""
     if error is not None:
         return WORDS.errors.get(error, WORDS.errors["failed"])
     return sentences([facts.RejectedReply(defect)])[0] if defect is not None else ""

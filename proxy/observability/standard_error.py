@@ -94,7 +94,7 @@ class BackgroundStream(io.TextIOBase):
 def unblock_standard_error() -> None:
     """If `sys.stderr` writes to a file, replace it for the rest of the process."""
     stream = sys.stderr
-    if not isinstance(stream, io.TextIOWrapper):  # None without a console, or replaced by a test
+    if not isinstance(stream, io.TextIOWrapper):  # it is None without a console
         return
     stream.flush()
     raw = stream.buffer.raw if isinstance(stream.buffer, io.BufferedWriter) else stream.buffer

@@ -20,7 +20,7 @@ _MEMBER = re.compile(r"([a-z0-9][a-z0-9_*/@-]{0,255})=[ -+\--<>-~]{0,255}[!-+\--
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False):
-    """The span of a request; `parent_id` is the client's span, None if it sent none."""
+    """The span of a request; `parent_id` is the client's span, or None if the client sent none."""
 
     trace_id: int
     span_id: int

@@ -252,7 +252,7 @@ class RunTracing:
         with self._tracer.start_as_current_span(
             f"invoke_agent {agent}",
             attributes=attributes,
-            record_exception=False,  # its message could contain a prompt or a result
+            record_exception=False,  # the message could contain a prompt or a result
         ) as span:
             spans = RunSpans(self._tracer, span, model)
             try:

@@ -82,8 +82,8 @@ def serve(options: argparse.Namespace, api_key: str) -> None:
         parameters.cpuparams_batch.n_threads = options.threads
 
     server = xllamacpp.Server(parameters)  # returns when the model is loaded
-    # The handler is installed only now: while C++ loads the model, a Python handler would not run,
-    # but the default action of SIGTERM ends the process at once.
+    # The handler is installed only now. While C++ loads the model, a Python handler would not run,
+    # and the default action of SIGTERM is better: it ends the process at once.
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     sys.stderr.write(f"listening on {server.listening_address}\n")

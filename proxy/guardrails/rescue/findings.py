@@ -1,4 +1,4 @@
-r"""Defines the findings of a scanner in a reply, which are reported in the order of the text.
+r"""Defines what a scanner finds in a reply. The findings are reported in the order of the text.
 
 The texts of all `Prose` and `FoundCalls`, joined in order, are the reply. Only three parts are
 missing: the `lead` before found calls, the `Gap` after them, and dropped text (`DroppedText`).
@@ -21,7 +21,7 @@ from proxy.guardrails.rescue.syntax import Reason
 
 
 class Prose(msgspec.Struct, frozen=True):
-    """Text that cannot belong to a call, so that the client may receive it at once."""
+    """Text that cannot belong to a call. The client may therefore receive it at once."""
 
     text: str
 
@@ -29,9 +29,9 @@ class Prose(msgspec.Struct, frozen=True):
 class ArgumentsStarted(msgspec.Struct, frozen=True):
     """The arguments of a probable call to `name` begin to arrive.
 
-    The announcement is made only for the first call after an opening, and only if its name precedes
-    its arguments. The call may still be refused (`RefusedText`). Calls that are not `is_marked` are
-    refused more often.
+    This finding is reported only for the first call after an opening, and only if the call's name
+    precedes its arguments. The call may still be refused (`RefusedText`). Calls without marks
+    (`is_marked` is false) are refused more often.
     """
 
     name: str
@@ -48,9 +48,9 @@ class FoundCalls(msgspec.Struct, frozen=True):
     """Calls, and their text (`source`) in the reply.
 
     - `before`: the kind of the words before the calls
-    - `within`: the closing marks of the elements that are open before the calls. If such a mark
-      follows, the element encloses the calls. For indented code the mark is "", which every text
-      contains.
+    - `within`: the closing marks of the elements that are open before the calls. If one of these
+      marks follows the calls, its element encloses them. Indented code has the mark "", which
+      every text contains, so it always encloses the calls.
     - `follows_mark`: markup directly precedes the calls; if a mark also follows the calls, the
       markup encloses them
     - `is_doubtful`: the calls are in a position where calls are not accepted, such as in a sentence
@@ -74,14 +74,14 @@ class FoundCalls(msgspec.Struct, frozen=True):
 class Gap(msgspec.Struct, frozen=True):
     """White space, closing marks and leaked tokens after a call.
 
-    If the decision is that the call is text, the gap is part of the prose as well.
+    If the call is later judged to be text, its gap becomes prose, too.
     """
 
     text: str
 
 
 class RefusedText(msgspec.Struct, frozen=True):
-    """The text of the next finding, a `Prose`, looked like a call but was refused."""
+    """The next finding is a `Prose` whose text looked like a call but was refused."""
 
     reason: Reason
 
@@ -110,7 +110,7 @@ class ResultText(msgspec.Struct, frozen=True):
 class EarlierReasoning(msgspec.Struct, frozen=True):
     """All findings so far, prose and calls, were part of the reasoning.
 
-    `is_over` is false if the end mark may be part of a broken call.
+    `is_over` is false if the end mark of the reasoning may be part of a broken call.
     """
 
     is_over: bool = True

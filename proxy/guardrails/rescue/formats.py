@@ -1,9 +1,9 @@
 """Reads `formats.toml`, the table of all marks that structure a reply. The file documents its rows.
 
 The table contains all marks, with three exceptions. The labels of ReAct are in `marks` and
-`guardrails.labels`. The words that remain of Harmony's marks without their tokens are in
+`guardrails.labels`. The words that remain when Harmony's marks lose their tokens are in
 `guardrails.reasoning`. The substitutes for quotation marks are in `values`. Each reader in
-`syntaxes` reads the formats of some rows.
+the package `syntaxes` reads the formats of some rows of the table.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,12 +25,12 @@ class Element(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     - `name`: the name of the tool, if the mark `call` contains it completely
     - `parameters`: the marks of arguments, each with its end
     - `free`: the start of a tag whose name is the name of the argument, such as `<city>`
-    - `known`: the allowed names of such tags; empty if all names are allowed
+    - `known`: the argument names that a `free` tag may have; empty if all names are allowed
     - `token`: precedes every tag, so that tags differ from text in a value
-    - `loose`: maps ends without their namespace to the complete ends
+    - `loose`: maps each end without its namespace to the complete end
     - `has_lines`: models write each value on separate lines, so a line end at the start or at the
       end of a value is not part of the value
-    - `namespaces`: the element exists once for each of them, with the namespace in place of `*`
+    - `namespaces`: the element exists once for each namespace, which replaces `*` in the marks
     """
 
     call: str
@@ -97,9 +97,9 @@ class Format(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @cached_property
     def brackets(self) -> tuple[tuple[str, str], ...]:
-        """All pairs of marks that enclose a part of a call. The second mark may be missing ("")."""
+        """The pairs of marks around calls and their parts. The second mark may be missing ("")."""
         elements = (((tag.call, tag.end), *tag.parameters.items()) for tag in self.variants)
-        # only the tags of pairs have closing tags
+        # the other tags of the shape "pairs" are in `parts`, without their closing tags
         tags = self.parts.values() if self.shape == "pairs" else ()
         return (
             *self.marks.items(),

@@ -60,7 +60,7 @@ _FOLDED_THOUGHT_ENDS = frozenset(map(fold_mark, THOUGHT_ENDS))
 # Marks that the scanner searches for in addition to the openings of calls.
 LOOSE_MARKS = LooseLiterals((*RESULTS, *THOUGHT_ENDS))
 _WORDS = "|".join(sorted(TAGS, key=lambda tag: (-len(tag), tag)))
-# Gemma's quotation mark `<|"|>` is part of values.
+# Gemma's quotation mark `<|"|>` looks like a control token, but is part of values.
 _TAG_BEGINS = rf"<(?:\w+[:|])?(?:{_WORDS})\b|<[|｜](?!\"\|>)"
 _PLAIN_WORD = re.compile(r"[\w.]+")
 
@@ -74,7 +74,7 @@ def _shortest(texts: set[str]) -> list[str]:
 
 
 def _other_marks() -> Iterator[str]:
-    """Yield patterns for the marks of calls that are neither tags nor control tokens."""
+    """Yield patterns for those marks of calls that are neither tags nor control tokens."""
     for row in _ROWS:
         follows = rf"\s*[{re.escape(row.next)}]" if row.next else ""
         inner = chain(row.marks.values(), *row.parts.values())
@@ -179,7 +179,7 @@ def begins_json(text: str) -> bool:
 
 
 def is_no_envelope(text: str) -> bool:
-    """Return whether a text with this beginning cannot become the envelope of a call."""
+    """Return False if the text may be the beginning of a call's envelope, otherwise True."""
     return _ENVELOPE_BEGINS.match(text) is None and not begins_envelope(text)
 
 

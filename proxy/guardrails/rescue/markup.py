@@ -55,7 +55,7 @@ _INLINE = re.compile(
     r"\\(?:(?:verb|lstinline)\*?\W|(?:texttt|lstinline|code|footnote|mintinline)\{"
     r"|mintinline\{\w{1,20}\}\W)\Z"
 )
-_MOST_OPEN = 64  # different closing marks; a hostile reply could open any number of elements
+_MOST_OPEN = 64  # tracked closing marks; a hostile reply could open any number of elements
 # Other markup (`----`, `:::`, `{% raw %}`) has marks on the line before the call and directly after
 # the call. Of 870 quotations, 347 become calls without any rule for markup; with this rule as the
 # only rule, 5 become calls (docs/ablation.md).

@@ -41,8 +41,8 @@ class Openings:
     """The openings of some syntaxes, prepared for a search in text.
 
     - `known`: each opening, with its syntax
-    - `at_start`, `in_prose` and `after_call`: the openings and the other marks that the scanner
-      searches for at the start of a reply, in prose, and after a call
+    - `at_start`: the openings and other marks that the scanner searches for at the start of a reply
+    - `in_prose`, `after_call`: the same for prose, and for the text after a call
     """
 
     known: tuple[tuple[str, Syntax], ...]
@@ -106,8 +106,8 @@ def _later(known: Iterable[tuple[str, Syntax]]) -> set[str]:
     return {opening for opening, syntax in known if syntax.anchor != "reply_start"}
 
 
-# A function that returns whether the model itself made the calls that were read from a text. If it
-# did, the remaining reply may be dropped.
+# A function that receives a text and the calls read from it, and returns whether the model itself
+# made these calls. If so, the rest of the reply may be dropped.
 MayDropRest: TypeAlias = Callable[[str, Sequence[WrittenCall]], bool]
 
 
@@ -118,8 +118,8 @@ def never_drop_rest(source: str, calls: Sequence[WrittenCall]) -> bool:
 class OpeningAttempt:
     """Reads the text after an opening with each candidate syntax in turn, from the same position.
 
-    If no candidate finds a call, the text is prose up to the furthest position that any candidate
-    has reached. So each candidate reads a character at most once.
+    If no candidate finds a call, the text up to the furthest position that any candidate reached
+    is prose, and is not read again. So each candidate reads a character at most once.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class OpeningAttempt:
 
 @dataclass(slots=True)
 class InProse:
-    """In prose; `is_at_start` is true as long as the reply consists of white space."""
+    """In prose; `is_at_start` is true as long as only white space has arrived."""
 
     is_at_start: bool = False
 
@@ -211,7 +211,7 @@ class AfterCall:
 
 @dataclass(frozen=True, slots=True)
 class Skipping:
-    """In text up to `end` that is dropped, for example an invented result.
+    """Inside text that is skipped up to the mark `end`, for example an invented result.
 
     - `content`: the text of a result that follows no call; None for other text
     - `opening`: the white space and the mark before the content

@@ -21,14 +21,14 @@ from proxy.guardrails.rescue.marks import CONTROL_BEGINNINGS
 from proxy.guardrails.rescue.markup import ends_in_mark
 from proxy.guardrails.rescue.provenance import Words
 
-LOOKAHEAD = 200  # characters after a call in which a sentence must end
+LOOKAHEAD = 200  # characters after a call that are searched for the end of a sentence
 CLOSING_QUOTES = frozenset("\"'”»`")
 _SENTENCE_END = re.compile(r"[.!?…](?:\s|\Z)")  # not the point in `get_time.py`
 
 
 @dataclass(frozen=True)
 class Position:
-    """The text before a call at its `opening`.
+    """The position of a call: its `opening`, and facts about the text before it.
 
     - `is_first`: only white space and reasoning precede the call
     - `begins_reply`: only other calls precede the call

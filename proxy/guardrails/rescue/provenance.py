@@ -86,7 +86,7 @@ class CallFacts:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The decision about all calls that match. A column without values matches every call."""
+    """The decision about all calls that match. A column that is left out matches every call."""
 
     decision: Decision
     origin: Collection[Origin] = tuple(Origin)

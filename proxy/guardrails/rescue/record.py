@@ -38,7 +38,7 @@ class Report:
         self._findings: list[Finding] = []
 
     def add_prose(self, text: str) -> tuple[str, str]:
-        """Report prose, and hold the white space at its end; return prose and white space."""
+        """Report prose, and hold the white space at its end; return these two parts."""
         body = text.rstrip(_SPACE)
         space = text[len(body) :]
         if body:
@@ -137,7 +137,7 @@ class Record:
             self.report_waiting()
 
     def find_objection_at_end(self, candidate: FoundCalls, *, cut_off: bool) -> Reason | None:
-        """Return the reason to refuse a call at the end of the reply, or None."""
+        """Return why a call at the end of the reply is refused; None if it is accepted."""
         if cut_off and not (candidate.is_marked and candidate.closed):
             return Reason.CUT_OFF
         is_offered = candidate.is_marked or self.siblings.offers(candidate)
@@ -220,7 +220,7 @@ class Record:
             self.surroundings.add_prose(space)
 
     def take_space(self) -> str:
-        """Return the held white space after prose; "" if a call waits for the next text."""
+        """Return the held white space after prose; "" if a call still waits for a decision."""
         return "" if self._waiting else self.report.take_space()
 
     def end(self) -> list[Finding]:

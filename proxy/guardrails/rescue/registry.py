@@ -38,7 +38,7 @@ def _quoted(row: Format) -> Syntax:
 
 
 def _result(row: Format) -> Syntax:
-    """Return the syntax of a tool result that the model repeats. After a call it is dropped."""
+    """Return the syntax of a repeated tool result, which is no call and is dropped after a call."""
     return Syntax(row.name, tuple(RESULTS), _read_result, row.anchor, row.is_marked)
 
 

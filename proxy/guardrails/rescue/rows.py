@@ -16,10 +16,10 @@ def read_consecutive(
     read_call: Callable[[Cursor], Reading],
     consume_next: Callable[[Cursor], Waiting[str | bool]],
 ) -> Reading:
-    """Read calls and the white space after each, until `consume_next` returns False.
+    """Read calls and the white space after each, until `consume_next` finds no further opening.
 
-    `consume_next` consumes the opening of the next call. The third copy of a call ends the reading
-    and the reply, because the model is in a loop.
+    `consume_next` consumes the opening of the next call. If `cursor.may_cut`, the third copy of a
+    call ends the reading and the reply, because the model is in a loop.
     """
     result = Calls(())
     while len(result.calls) <= MOST_CALLS:

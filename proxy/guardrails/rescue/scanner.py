@@ -9,8 +9,8 @@ Theory of operation. `Scanner` makes one pass over a `Cursor`, in four modes:
   that was read becomes prose. This prose is not searched again, which keeps the time linear.
 - `AfterCall`: after a call. The next characters decide whether the call is accepted, reported as
   doubtful, or reported as prose. Surplus closing marks are skipped.
-  - A marked call is accepted, unless a sentence continues after the call. In that case the call is
-    doubtful.
+  - A marked call (its opening occurs only in calls) is accepted, unless a sentence continues after
+    the call. In that case the call is doubtful.
   - A marked call without its closing mark is accepted only before another call or at the end of the
     reply.
   - An unmarked call is accepted only at the end of the reply, and only if it names offered tools.
@@ -21,7 +21,7 @@ Theory of operation. `Scanner` makes one pass over a `Cursor`, in four modes:
 |---|---|---|---|
 | InProse | an opening that may begin a call here | OpeningAttempt | |
 | InProse | the mark of a result, alone on its line | Skipping | `ResultText` at its end |
-| InProse | the end of reasoning | InProse, from the start | `EarlierReasoning` |
+| InProse | the end of reasoning | InProse, as at the start of a reply | `EarlierReasoning` |
 | OpeningAttempt | a call | AfterCall | `ArgumentsStarted`, `ArgumentsText` |
 | OpeningAttempt | no call | InProse | `RefusedText` if an opening was marked, `Prose` |
 | AfterCall | a closing mark, a control token, white space | AfterCall | `Gap` |
@@ -78,7 +78,7 @@ from proxy.guardrails.rescue.rows import FENCE
 from proxy.guardrails.rescue.syntax import NoCall, Reason, Syntax
 from proxy.guardrails.rescue.values.cursor import Cursor, Literals
 
-_HAS_GIVEN_UP = -1  # value of `_remaining_attempts` after the search has ended
+_HAS_GIVEN_UP = -1  # value of `_remaining_attempts` after the scanner has stopped searching
 _REACT = "react"  # in this format, a result may be prose instead of JSON
 # The maximum number of characters that are read at once. Each attempt copies the text that has
 # arrived, so a reply of 5 MB in one delta would be copied hundreds of times.
@@ -90,10 +90,10 @@ class Scanner:
     """Finds the calls in one reply.
 
     - `named`: the syntaxes whose openings contain names of offered tools
-    - `may_cut` returns whether the model meant these calls; if it did, an invented result after the
-      calls may be dropped
-    - `may_hide` returns whether a result that begins with this mark, such as `<tool_response>`, may
-      be hidden
+    - `may_cut` receives calls and returns whether the model meant them; if so, an invented result
+      after the calls may be dropped
+    - `may_hide` receives the mark that begins a result, such as `<tool_response>`, and returns
+      whether the result may be hidden
     """
 
     def __init__(
@@ -212,8 +212,8 @@ class Scanner:
             self._cursor.advance(len(literal))
             self._record.add_prose(literal)
             self._state = InProse()
-            # A quoted `</think>` is a word. An unquoted mark shows that the prompt opened the
-            # block.
+            # A quoted `</think>` is a word. An unquoted one ends reasoning that the prompt has
+            # begun.
             if not self._record.surroundings.is_quotation:
                 self._restart()
         elif (end := marks.result_end(literal)) is not None and self._begins_result(literal):
@@ -227,8 +227,8 @@ class Scanner:
     def _begins_result(self, mark: str) -> bool:
         """Return whether a result begins here.
 
-        A tag begins a result only at the start of a line. A quoted mark never begins a result. A
-        mark that the prompt contains does not either (`may_hide`): if a user asks about
+        A tag begins a result only at the start of a line. A quoted mark never begins a result,
+        nor does a mark that the prompt contains (`may_hide`): if a user asks about
         `<tool_response>`, the answer must keep this mark.
         """
         surroundings = self._record.surroundings
@@ -399,8 +399,8 @@ class Scanner:
     def _handle_closer(self, state: AfterCall, closer: str) -> None:
         """Refuse calls after reasoning if a surplus closing mark follows them (`must_end_reply`).
 
-        The mark shows that these calls are part of a broken call before the end mark of the
-        reasoning (see `Siblings`).
+        The mark shows that these calls are part of a broken call, which began before the end mark
+        of the reasoning (see `Siblings`).
         """
         if closer and self._record.siblings.must_end_reply:
             if state.pending is not None:
@@ -469,9 +469,10 @@ class Scanner:
     def _end_unmarked_call(self, candidate: FoundCalls, gap: str, literal: str) -> None:
         """Handle an unmarked call with words or another call after it.
 
-        At the start of the reply, the call waits if a marked call may follow, until that call is
-        accepted or refused. In other positions the call is doubtful. A call of a tool that is not
-        offered is refused, because unmarked JSON with another name is most likely data.
+        At the start of the reply, if a marked call may follow, the unmarked call waits until the
+        marked call is accepted or refused. In all other cases the unmarked call is doubtful. It is
+        refused if its tool is not offered, because unmarked JSON with another name is most likely
+        data.
         """
         is_first = self._record.position.is_first and self._record.position.opening != FENCE
         may_wait = is_first and self._openings.is_any_marked(literal)

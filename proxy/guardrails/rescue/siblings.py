@@ -29,8 +29,9 @@ _CALLED = r"""(?:["'>]|\s*[<{]|:\s*\{|\s*\(\s*(?:\{|\w+\s*=)|\s+\w+\s*=|\s+Actio
 class Siblings:
     """The calls of one reply so far, and the words between them.
 
-    Calls after reasoning with calls are accepted only if the rest of the reply consists of calls
-    (`must_end_reply`), because the apparent end of the reasoning may be part of an argument.
+    If the reasoning contained calls, later calls are accepted only if the rest of the reply
+    consists of calls (`must_end_reply`): the apparent end of the reasoning may be part of an
+    argument.
     """
 
     def __init__(self, offered: Collection[str], *, must_end_reply: bool = False) -> None:
@@ -84,7 +85,7 @@ class Siblings:
             self._after_break.clear()
 
     def find_objection(self, candidate: FoundCalls, opening: str) -> Reason | None:
-        """Return the reason why a call must not be accepted after the earlier calls, or None."""
+        """Return why a call must not be accepted after the earlier calls; None if it may be."""
         if self._objection is not None:
             return self._objection
         if self._follows_unmarked and not candidate.is_marked:
@@ -114,7 +115,7 @@ class Siblings:
         return Siblings(self._offered, must_end_reply=True) if is_over else None
 
     def _object_to_later_calls(self, reason: Reason) -> None:
-        if self._objection in (None, Reason.QUOTED):  # no other reason is replaced
+        if self._objection in (None, Reason.QUOTED):  # any other objection is final
             self._objection = reason
 
 

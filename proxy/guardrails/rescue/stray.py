@@ -45,12 +45,12 @@ _MARKS = Literals((*_OPENINGS, *_CLOSERS, *TABLE.turn_ends, *HALF_OPENINGS, *_LE
 _LINE_END = re.compile(r"[ \t]*(?:\n|\Z)")
 _FENCED_LINE = re.compile(rf"^[ \t]*(?:{FENCE}|~~~)", re.MULTILINE)
 _MARKUP = ("<", "{", "[")
-_LINE_PREFIXES = " \t+->|#*"  # of diffs, quotes and lists
+_LINE_PREFIXES = " \t+->|#*"  # characters at the start of lines in diffs, quotes and lists
 _SENTENCE_ENDS = tuple(".!?…。！？।؟")
-# The maximum length of two searched texts: the text before a mark, for the introduction of an
-# example, and the line after a mark, for another mark.
+# The maximum length of a searched text. The text before a mark is searched for words that introduce
+# an example. The line after a mark is searched for another mark.
 _LEAD = 400
-_MOST_MARKS = 50  # examined marks of a reply; each check reads all prose before
+_MOST_MARKS = 50  # marks of a reply that are examined; each check reads all earlier prose
 _STRAY = DroppedText("stray_mark")
 _TAGS = "|".join(sorted(map(re.escape, TAGS), key=len, reverse=True))
 _BRACKETED = {
@@ -69,7 +69,7 @@ _ONLY_MARKS = re.compile(
 def remove_lone_marks(
     findings: Sequence[Finding], is_in_prompt: Callable[[str], bool]
 ) -> list[Finding]:
-    """Drop the last findings of a reply if their text consists of marks.
+    """Drop the last findings of a reply if their text consists of marks only.
 
     An engine that has parsed the calls may leave an opening mark or a control token in the text:
     `I look.<tool_call>`.

@@ -63,8 +63,8 @@ class ProseDocument(MemberWatcher):
 
 _BRACKETS = ("{", "[")
 _DOCUMENT_BEGINS = re.compile(r"(?:\A|\n)[ \t]*[{\[]")
-# The start of a line in a block quote, a diff, a comment, a table, a shell session, Textile, a log,
-# or a quotation of the user.
+# The start of a line in a block quote, a diff, a comment, a table, a shell session, Textile or a
+# log, or of a line that quotes the user.
 _QUOTED_LINE = re.compile(
     r"[>+#|%]|//|;;|(?:--|\$|(?:bq|bc|pre)\.)(?:[ ]|\Z)|(?:user|human)[ ]?:"
     r"|\[?(?:\d{4}-\d\d-\d\d[T ]|\d\d:\d\d:\d\d\b)",
@@ -74,7 +74,7 @@ _QUOTED_LINE = re.compile(
 _CODE_LINE = re.compile(r"\n((?: {4}|[ ]{0,3}\t)[ \t]*)\Z")
 _FENCE = re.compile(r"[ \t]*(?P<mark>`{3,}|~{3,})(?P<language>\w?)")
 _TICK = "`"
-_HEAD = 100  # examined characters at the beginning of a line
+_HEAD = 100  # characters at the beginning of a line that are examined
 _QUOTES = frozenset("\"'“‘‚«»《(")
 _SENTENCE_ENDS = frozenset(".!?:;…。！？：；>")
 
@@ -159,7 +159,7 @@ class Surroundings:
     def _find_layout(self, opening: str) -> tuple[str, ...]:
         """Return the closing marks of the elements around this position, and "" for indented code.
 
-        A complete reply may be indented. So a line is code only if its indent differs from the
+        The whole reply may be indented. So a line is code only if its indent differs from the
         indent of the first words of the reply.
         """
         line = self._words + opening[: len(opening) - len(opening.lstrip())]

@@ -7,9 +7,9 @@ A parser that misses a closing mark puts the rest of the reply into the last val
     {"command": "git diff</parameter>\n</function>\n<function=read_clock>\n</function>"}
     {"command": "make test</｜DSML｜parameter"}
 
-The value is enclosed in the marks of its format again, and read as text. Models also write files
-that contain markup. So a closing mark is part of the value if the value also contains the opening
-mark, or if words follow the closing mark.
+To recover the calls, this module puts the marks of a format around the value and parses the result
+like a reply in text. Models also write files that contain markup. So a closing mark is part of the
+value if the value also contains the opening mark, or if words follow the closing mark.
 """
 
 # ruff: noqa: RUF001, RUF002 - the control tokens of DeepSeek have a fullwidth bar
@@ -59,7 +59,7 @@ def _list_call_marks() -> Iterator[CallMarks]:
 
 
 def _marks_of(row: Format) -> Iterator[tuple[str, str, str]]:
-    """Yield for each end mark: the text before the value, the mark, and the end of the call."""
+    """For each end mark, yield the text before the value, the mark, and the end of the call."""
     known: set[str] = set()
     for element in row.variants:
         mark, end = next(iter(element.parameters.items()))
@@ -84,7 +84,9 @@ _CALL_MARKS = tuple(_list_call_marks())
 _CALL, _CALL_END = next(iter(FORMATS["hermes"].marks.items()))
 _FUNCTION = FORMATS["qwen_coder"].elements[0]
 _MARK = re.compile(r"\s*(?:</?[|｜]?[\w:|｜]+|<\|\w)")
-_SHORTEST_PART = 4  # an incomplete mark must be longer; `</p` may be HTML
+# An incomplete mark counts only if it has more than this many characters; a shorter one such as
+# `</p` may be HTML.
+_SHORTEST_PART = 4
 # The end of a value that consists of closing marks only.
 _REST_OF_CALL = re.compile(r"\s*(?:</[\w:|｜ ]+>?\s*|<\|close\|>\w+<\|sep\|>\s*)*\Z")
 
@@ -146,7 +148,8 @@ def _parse(arguments: JsonValue) -> JsonObject:
 def _reread_name(call: WrittenCall, reader: TextReader) -> Sequence[WrittenCall] | None:
     """Read the arguments in a name such as `f<arg_key>a</arg_key><arg_value>1</arg_value>`.
 
-    The name may also contain a mark before it (`<tool_call>f`), or the arguments (`f{"a": 1}`).
+    A mark may also precede the tool's name (`<tool_call>f`), or JSON arguments may follow it
+    (`f{"a": 1}`).
     """
     name, brace, rest = call.name.partition("{")
     for text in (
@@ -217,7 +220,7 @@ def _ends_with_mark(value: JsonValue) -> bool:
 
 
 def _find_end(value: str, marks: CallMarks) -> int | None:
-    """Return the index of a closing mark, complete or not, if no opening mark precedes it."""
+    """Return the index of a complete or incomplete closing mark that has no opening mark."""
     index = value.find(marks.end)
     if index < 0:
         part = next(

@@ -19,7 +19,7 @@ UNNAMED = ""
 
 
 def complete(call: WrittenCall, tools: Sequence[Tool]) -> WrittenCall | None:
-    """Return the call with the missing key; None unless there is exactly one possible key."""
+    """Return the call with its missing key added; None if no key or several keys are possible."""
     arguments = call.arguments
     if not isinstance(arguments, dict) or UNNAMED not in arguments:
         return call

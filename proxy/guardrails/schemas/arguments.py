@@ -55,9 +55,10 @@ _MAY_BE_FLOAT = re.compile(r"\d[.eE]")  # without a match, arguments contain no 
 
 
 class ValidArguments(msgspec.Struct, frozen=True):
-    """Valid arguments. If the value was not changed, `text` is the model's text.
+    """Valid arguments as a `value` and as JSON `text`.
 
-    During the check, `text` is "" if the value was changed. Such a value is serialized at the end.
+    If the value was not changed, `text` is the model's text. If it was changed, `text` is "" until
+    the end of the check, when the value is serialized.
     """
 
     text: str
@@ -230,7 +231,7 @@ def check_reply(text: str, thoughts: str, schema: JsonSchema) -> ValidAnswer | I
 
 
 def _find_answer(thoughts: str, schema: JsonSchema) -> ValidAnswer | None:
-    """Return the valid answer in the reasoning: all of it, or its end."""
+    """Return the valid answer that is the whole reasoning or its end; None if there is none."""
     text = thoughts.strip()
     starts = [match.start() for match in _JSON_LINE.finditer(text)][-_MOST_STARTS:]
     for start in (0, *starts):
@@ -288,10 +289,10 @@ class CheckedMember(msgspec.Struct, frozen=True):
 class Members:
     """Checks single arguments while the model still writes the call.
 
-    A streamed argument cannot be revoked, so the result of a single check must be the same as in a
-    check of the complete object. If the result is uncertain, `check` returns None, and the member
-    is checked with the complete object. If the schema checks members in combination (`anyOf` at its
-    root), this class declares no member.
+    A streamed argument cannot be revoked, so the check of a single argument must have the same
+    result as the check of the complete object. If the result is uncertain, `check` returns None,
+    and the argument is checked with the complete object. If the schema checks arguments in
+    combination (`anyOf` at its root), `declares` is false for all of them.
     """
 
     def __init__(self, schema: JsonSchema) -> None:

@@ -1,4 +1,4 @@
-r"""Converts values of the wrong type to the type that a schema expects, if they are unambiguous.
+r"""Converts values of the wrong type to the type that a schema expects, if this is unambiguous.
 
 Theory of operation
 -------------------
@@ -181,8 +181,8 @@ _UNION_DEPTH = 3
 _MOST_ERRORS = 20
 # The limit of union branches that are tried for one value, because nested unions multiply them.
 _TRIALS = 200
-# As high as the cost of 1,000 dropped members, so that a branch of a union in which no object
-# becomes text is preferred.
+# As high as the cost of 1,000 dropped members, so that of the branches of a union, one in which no
+# object becomes text is preferred.
 _COST_OF_TEXT = 1_000
 _NOTHING = ("null", "None")
 _ITEM = "item"
@@ -456,9 +456,9 @@ class _Coercer:
     def _coerce_to_branch(
         self, error: ValidationError, value: JsonValue, branches: int
     ) -> _Change | None:
-        """Coerce to the branch of a union with the lowest cost; of equal branches, the first.
+        """Coerce to the branch of a union with the lowest cost; if several have it, to the first.
 
-        Branches that leave errors are ignored. If all branches leave errors, None is returned.
+        Branches in which errors remain are ignored. Returns None if errors remain in all branches.
         """
         coercions = [
             coercion

@@ -138,7 +138,8 @@ _MOST_CHECKS = 10**9  # above all limits, and small enough for fast arithmetic
 # Each error about an `enum` or `const` contains a copy of the allowed values. So a long `enum`
 # counts as several errors.
 _BYTES_PER_ERROR = 120
-_UNEVALUATED_FACTOR = 3  # jsonschema-rs takes 2.6 times as long for a branch next to these keywords
+# jsonschema-rs takes 2.6 times as long for a branch next to one of the keywords `_UNEVALUATED`.
+_UNEVALUATED_FACTOR = 3
 
 _ON_VALUE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
 _LINKS: dict[str, Link] = {
@@ -164,7 +165,7 @@ class SchemaNode:
 
     - `errors`: the maximum number of errors of its keywords
     - `checks_per_branch`: how often each of its branches is checked
-    - `labeled`: the nodes of single members or items
+    - `labeled`: the nodes that check single members or items, by name or number
     - `patterns` match text, `name_patterns` the names of members
     - `types`: the value of the keyword `type`, as a tuple
     """

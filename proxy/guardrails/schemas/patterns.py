@@ -55,7 +55,7 @@ _REPEAT = 3  # for each copy of the repeated atom
 _GROUP = 10
 _BRANCH = 2
 # For each class such as `\d` outside brackets, jsonschema-rs parses and copies the complete pattern
-# again (0.4 ns per character): 8 kB of `\d` took 12 s. These are the lengths of the translations.
+# again (0.4 ns per character): 8 kB of `\d` took 12 s. These are the lengths of the copies.
 _TRANSLATED = {"d": 6, "D": 7, "w": 13, "W": 14, "s": 120, "S": 121}
 _CHARACTERS_PER_UNIT = 4
 
@@ -90,7 +90,7 @@ _KNOWN_ESCAPES = frozenset("bBdDsSwWpPxuUcfnrtvzA")
 
 
 class UnreadablePattern(ValueError):
-    """Raised for a pattern without an estimate of its size."""
+    """Raised for a pattern whose size cannot be estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class _Scan:
         if token["repeat"].startswith("{") and not (least or most):  # `{}` and `{,}` are text
             self.groups[-1].add(len(token[0]), len(token[0]))
             return
-        self.backtracks |= token["mode"] == "+"  # possessive
+        self.backtracks |= token["mode"] == "+"  # a possessive repeat, such as `a++`
         if len(least) > _DIGITS or len(most) > _DIGITS:
             raise UnreadablePattern("it has a repeat count that is too large")
         is_open = token["range"] is not None and not most
@@ -341,9 +341,7 @@ def choose_patterns(schema: JsonValue) -> Patterns:
         cost = _measure(pattern) if len(pattern) <= bounds.PATTERN_CHARACTERS else _TOO_LONG
         if isinstance(cost, str):
             refused[pattern] = cost
-            remaining -= (
-                len(pattern) if cost is not _TOO_LONG else 1
-            )  # the estimate took time as well
+            remaining -= len(pattern) if cost is not _TOO_LONG else 1  # the estimate took time, too
         elif cost.size > remaining:
             refused[pattern] = _TOO_LARGE_TOGETHER
             remaining = 0

@@ -76,7 +76,7 @@ class _Removal:
 
     def __init__(self, patterns: Collection[str]) -> None:
         self._patterns = patterns
-        self._effects = 0  # removed patterns, and references whose targets may have changed
+        self._effects = 0  # counts removed patterns, and references whose targets may have changed
 
     def remove(self, schema: JsonValue) -> JsonValue:
         if not isinstance(schema, dict):
@@ -241,7 +241,7 @@ def call_schema(tools: Sequence[Tool]) -> JsonObject:
 
 
 def bind_members(tool: Tool, bound: JsonObject) -> Tool:
-    """Return the tool with the members in `bound` required, each with the given schema."""
+    """Return the tool with the members of `bound` required; `bound` contains their schemas."""
     if not bound or not isinstance(tool.parameters, dict):
         return tool
     parameters = tool.parameters

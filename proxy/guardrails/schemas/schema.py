@@ -1,8 +1,8 @@
 """Compiles JSON schemas (draft 2020-12), checks values and lists their errors.
 
-`compile_schema` compiles a schema once and caches it. If the estimates of `workload` and `patterns`
-show that compiling or checking would block the event loop, it is refused. Formats are not checked,
-and remote references are never fetched.
+`compile_schema` compiles a schema once and caches it. It refuses a schema if the estimates of
+`workload` and `patterns` show that compiling or checking would block the event loop. Formats are
+not checked, and remote references are never fetched.
 
 Real schemas deviate from the specification in three ways that are accepted here:
 
@@ -94,7 +94,7 @@ class Schema:
 
     @property
     def pattern_size(self) -> int:
-        """Memory of all its patterns in all validators, in units of 32 bytes."""
+        """The memory of the schema's patterns in all its validators, in units of 32 bytes."""
         cost = self._workload.pattern_cost()
         return cost.size * len(TRIES) if cost.steps_per_try else cost.size
 
@@ -102,7 +102,7 @@ class Schema:
         """Return whether a value satisfies the schema; `text` is its JSON text, if known.
 
         Raises TooLongToMatch if only the patterns take too long, and UnusableSchema if the check
-        takes too long without them.
+        takes too long even without the patterns.
         """
         workload = self._workload
         if workload.may_multiply_checks and not workload.is_checkable(value):
@@ -348,7 +348,7 @@ def list_allowed_values(error: ValidationError) -> list[JsonValue]:
 
 
 def forbids_members(error: ValidationError) -> bool:
-    """Return whether the error is that an object has members and its schema allows none."""
+    """Return whether the error says that an object has members but must have none."""
     is_keyword = error.evaluation_path[-1:] == ["additionalProperties"] != error.instance_path[-1:]
     return isinstance(error.kind, Kind.FalseSchema) and is_keyword
 

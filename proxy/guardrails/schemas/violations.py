@@ -1,4 +1,4 @@
-"""Describes the errors of arguments or an answer to the model, in one phrase each.
+"""Tells the model the errors of its arguments or its answer, in one phrase each.
 
 `describe_violations` translates the errors of the validator. A `Violation` consists of the JSON
 pointer, the expectation, and the value that the pointer refers to:
@@ -154,7 +154,7 @@ def _describe_expected(error: ValidationError, depth: int = 0) -> str:
 def _describe_union(
     error: ValidationError, branches: Sequence[Sequence[ValidationError]], depth: int = 0
 ) -> str:
-    """Describe the alternatives if the first error of each branch is about the value itself."""
+    """Describe the alternatives, or only count them if an error is about a part of the value."""
     path = tuple(error.instance_path)
     first_errors = [branch[0] for branch in branches if branch]
     is_simple = all(tuple(inner.instance_path) == path for inner in first_errors)

@@ -1,9 +1,9 @@
 """Estimates the time that the validator needs for a schema and a value, before it runs.
 
 `Workload` decides whether a value may be checked (`is_checkable`), whether its errors may be listed
-(`is_listable`), and how patterns are matched (`plan_matching`). It examines the schema once. If the
-schema alone does not show that there is little work, the value is examined as well: a walk through
-the value counts the work at each location.
+(`is_listable`), and how patterns are matched (`plan_matching`). It examines the schema once. If
+some value could take much work, each value is examined as well: a walk through the value counts the
+work at each location.
 """
 
 # Branches multiply the work. If each of n definitions refers to the next definition twice, a schema
@@ -52,7 +52,7 @@ _COPIES_PER_ERROR = 10
 _MOST_CHECKS = 10**9  # above all limits, and small enough for fast arithmetic
 _LARGEST_EXACT = 2**53  # a larger float may differ from the number in the JSON text
 _ENOUGH_TRIES = TRIES[1]  # no walk is needed if the upper bound of the cost allows this many tries
-_LARGEST_PART = 10_000  # size of the patterns of a sub-schema, which are compiled a second time
+_LARGEST_PART = 10_000  # limit for a sub-schema's patterns, which are compiled a second time
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +148,7 @@ class Workload:
         return part
 
     def pattern_cost(self) -> PatternCost:
-        """Return the cost of the patterns below `start`, or of all patterns if they are small."""
+        """Return the cost of the patterns below `start`, or of all if their total size is small."""
         cost = self.patterns.total(self.patterns.costs)
         if cost.size <= _LARGEST_PART:
             return cost
@@ -197,7 +197,7 @@ class Workload:
         return paths
 
     def is_checkable(self, value: JsonValue) -> bool:
-        """Return whether the validator can check a value, valid or not, in little time."""
+        """Return whether the validator takes little time to check a value, valid or invalid."""
         if not self.may_multiply_checks:
             return True
         walk = _Walk(self.graph(), self.start, bounds.CHECKS)
@@ -215,14 +215,14 @@ class Workload:
         Each error costs a copy of its value, and one more copy for each union around the value.
         """
         budget = budget or ListingBudget()
-        copies_left, budget.copies = budget.copies, 0  # spent if the list is too long
+        copies_left, budget.copies = budget.copies, 0  # if the list is too long, all is spent
         if copies_left <= 0:
             return False
         try:
             walk = _Walk(self.graph(), self.start, copies_left)
         except TooManySchemas:
             return False
-        copies = [0]  # per level around a location: the copies of its value
+        copies = [0]  # for each level around a location, how often its value is copied
         for item, checks, depth, _ in walk.locations(value):
             errors = checks.errors
             if checks.names is not None:

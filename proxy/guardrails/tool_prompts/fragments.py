@@ -34,7 +34,7 @@ class Convention(Protocol):
     answer_label: str = ""
 
     def describe(self, tools: Sequence[Tool], respond: Tool | None) -> str:
-        """Write the instructions and the tools; `respond` is the synthetic tool, if offered."""
+        """Write the instructions and the tools; `respond`, if offered, is the tool for answers."""
 
     def write_calls(self, text: str, calls: Sequence[ToolCall]) -> str:
         """Write an assistant message with `text` and `calls`."""
@@ -55,7 +55,7 @@ def write_tools(tools: Sequence[Tool], marks: Iterable[str], separator: str = "\
 
 
 class CallingConvention(Convention):
-    """A convention of formats.toml. Its answers are plain prose or calls of the synthetic tool."""
+    """A convention of formats.toml. Answers are plain prose, or calls of the tool `respond`."""
 
     def __init__(self, texts: ConventionTexts) -> None:
         self.name, self.syntaxes = texts.name, texts.syntaxes

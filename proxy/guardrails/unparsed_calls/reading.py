@@ -80,7 +80,7 @@ Tools: TypeAlias = Mapping[str, Tool]
 
 _MOST_TOKENS = 600  # a longer text is not a call
 _LONGEST_HEAD = 160  # characters before the name of the tool
-_MOST_WORDS = 8  # in a value without enclosing marks
+_MOST_WORDS = 8  # a longer value without enclosing marks is prose
 _MOST_CONTENT = 2_000  # characters of one value that are compared with the prompt
 _LOOKAHEAD = 20
 _JOINTS = re.compile(r"[_.:-]")
@@ -137,9 +137,9 @@ class CallReader:
         return False
 
     def may_continue(self) -> bool:
-        """Return whether more text may make the word at which the reader stopped part of a call.
+        """Return whether the word at which the reader stopped may become part of a call.
 
-        The word must be the last word of the text, and may become a key, a name or a mark.
+        Only the last word of the text can become a key, a name or a mark when more text arrives.
         """
         unread = self._text[self._index : self._index + _LONGEST_HEAD]
         if unread in ("`", "``"):
@@ -262,7 +262,7 @@ class CallReader:
 
     @property
     def _is_nested(self) -> bool:
-        """Whether the current token is inside the value of a key; there, any key is accepted."""
+        """Whether the current token is inside the value of a key, where any key is accepted."""
         return self._level is not None and self._depth > self._level
 
     # Keys and values.

@@ -1,11 +1,11 @@
 """Recognizes a reply that consists of a call of an offered tool, in an unknown syntax.
 
-If the chat template of a model does not match its engine, the model writes calls that no rescue
-syntax reads. An agent would take a call in the text for the final answer. So the reply is rejected
-and the model is prompted for the call. The text is never converted to a call. In doubt the reply is
-an answer, for example a quotation from the prompt, an explanation of a tool, code, a definition or
-a document. A missed call changes nothing, but an answer that is mistaken for a call costs a
-generation.
+If the chat template of a model does not match its engine, the model writes calls that no syntax of
+`rescue` reads. An agent would mistake such a call for the final answer. So the reply is rejected,
+and the model is asked to make the call again. The text is never converted to a call. In doubt the
+reply is an answer, for example a quotation from the prompt, an explanation of a tool, code, a
+definition or a document. A missed call changes nothing, but an answer that is mistaken for a call
+costs a generation.
 
     [call] get_weather | city = Paris [/call]         a call
     get_weather returns the weather of a city.        an answer
@@ -32,7 +32,7 @@ _ABOUT_CALLS = re.compile(
     r"\b(?:how|example|syntax|format|snippet|usage|explain|describe|document|would|looks?\slike)\b",
     re.IGNORECASE,
 )
-# The backslash of an underscore that is escaped for Markdown, perhaps still without the underscore.
+# The backslash before an underscore, escaped for Markdown. The underscore may not have arrived yet.
 _ESCAPED = re.compile(r"\\(?=_|\Z)")
 # The quotation marks around a call.
 _QUOTED_CALL = re.compile(r"(?<=[\[,\s])[\"'](?=[\w.]*(?:\(|\Z))|(?<=\))[\"'](?=\s*(?:[,\]]|\Z))")
@@ -59,7 +59,7 @@ def looks_like_call(text: str, tools: Sequence[Tool], quotable: Sequence[str] = 
 
 
 def begins_call(text: str, tools: Sequence[Tool]) -> bool:
-    """Return whether a text is an incomplete call: marks and a name, perhaps a key."""
+    """Return whether a text is an incomplete call: marks, a tool's name and perhaps a key."""
     source = text.strip()
     reading = CallReader(source, {tool.name: tool for tool in tools})
     is_read = reading.read_to_end() and reading.tool is not None and reading.is_marked
@@ -69,8 +69,9 @@ def begins_call(text: str, tools: Sequence[Tool]) -> bool:
 def may_become_call(text: str, tools: Sequence[Tool]) -> bool:
     """Return whether a reply that begins with `text` may become a call, and must be held back.
 
-    The result is True for each prefix of a text that `looks_like_call`, unless the text begins with
-    a capital letter. Nearly all prose begins with a capital letter, and must not be delayed.
+    If `looks_like_call` is true for a text, this function is true for each beginning of the text,
+    with one exception: a text with a capital letter at its start, because nearly all prose has one
+    and must not be delayed.
     """
     source = _as_code(text.lstrip())
     if not source:

@@ -244,7 +244,7 @@ class _PairsReader:
         return not (yield from is_surplus_end(self._cursor, self._value, self._value_end))
 
     def _accept(self, text: str) -> str:
-        """Return a value. Raise `NoCall` if the end of a call and a later mark are in it."""
+        """Return a value. Raise `NoCall` if it contains the end of a call and then a mark."""
         _, mark, rest = text.partition(self._closer)
         if mark and (contains_mark(rest) or any(end in rest for end in THOUGHT_ENDS)):
             raise NoCall(Reason.BROKEN)
@@ -304,7 +304,7 @@ def pairs(row: Format) -> Syntax:
 
 
 def read_pairs(cursor: Cursor, name: str) -> Reading:
-    """Read the pairs of a call to `name` without its opening mark."""
+    """Read the pairs of a call to `name`, which has been read already."""
     return _PairsReader(cursor, Tags()).read_arguments(name)
 
 

@@ -1,7 +1,7 @@
 r"""Reads tool calls in JSON, with all member names that models use.
 
-This module reads the object (the envelope of a call) in all its forms. It does not read the marks
-around the object:
+Other modules read the marks around the object. This module reads the object itself (the envelope
+of a call) in all its forms:
 
     {"name": "f", "arguments": {"a": 1}}
     {"function": {"name": "f", "parameters": {"a": 1}}, "type": "function"}
@@ -44,7 +44,7 @@ def read_calls(
     is_silent: bool = False,
     needs_tools: bool = False,
 ) -> Reading:
-    """Read one JSON value that is a call or a list of calls; announce its arguments to the cursor.
+    """Read one JSON value that is a call or a list of calls; the cursor streams its arguments.
 
     - Before one of the marks `ends`, the last closing bracket may be missing.
     - If a list is incomplete or too long, its complete items are returned.
@@ -89,7 +89,7 @@ def _is_ambiguous(item: JsonObject) -> bool:
 
 
 def read_arguments(cursor: Cursor, name: str, ends: tuple[str, ...] = ()) -> Reading:
-    """Read the JSON arguments of a call whose name is known, and announce them to the cursor."""
+    """Read the JSON arguments of a call whose name is known; the cursor streams them."""
     cursor.start_arguments(name)
     value = yield from read_value(cursor, None, Style(ends))
     cursor.end_arguments()
@@ -240,7 +240,7 @@ def _is_definition(item: JsonObject) -> bool:
 
 
 class _Announcer(MemberWatcher):
-    """Announces arguments to the cursor, which streams them, and stops at other objects.
+    """Announces arguments to the cursor, which streams them, and stops at objects without a call.
 
     `is_repetitive` becomes true if a list has too many calls, or the same call three times.
     """

@@ -21,7 +21,7 @@ _LANGUAGE = re.compile(r"[a-z_]+")
 _CLOSING_TAG = re.compile(r"</[\w:]+>")
 _CLOSING_TAG_BEGINS = re.compile(r"(?:<(?:/[\w:]*)?)?")
 _LONGEST_TAG = 40
-_REPETITIONS = 3  # further opening marks that are skipped, because models repeat the mark
+_REPETITIONS = 3  # repeated opening marks that are skipped
 
 
 def marked_json(row: Format) -> Syntax:

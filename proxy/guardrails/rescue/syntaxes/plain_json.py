@@ -1,7 +1,7 @@
-"""Reads calls in JSON without a mark: a complete reply, lines at its end, or a code fence.
+"""Reads calls in JSON without a mark: as a complete reply, at the end of one, or in a code fence.
 
-The same text may also be data or an example. So these calls are accepted only at the end of a
-reply, and only for offered tools.
+Such JSON may also be data or an example. So these calls are accepted only at the end of a reply,
+and only for offered tools.
 """
 
 import re
@@ -86,13 +86,13 @@ _TOOL_CODE = "tool_code"  # Gemma's word for Python
 _PYTHON = ("python", "py", "")
 _JSON_LANGUAGES = frozenset(("json", "tool_call", "tool_calls", *_PYTHON, _TOOL_CODE))
 _LANGUAGES = _JSON_LANGUAGES | {"xml", "html", "text", "txt", "plaintext"}
-_MARKED_LIMIT = 20  # marked calls in one fence, because several syntaxes may read each call
+_MARKED_LIMIT = 20  # of marked calls in one fence; several syntaxes may read each call
 _NOISE = Literals(SPECIAL_TOKENS | STRAY_CLOSERS)
 _NOISE_LIMIT = 4
 
 
 def fenced_json(row: Format, marked: Sequence[Syntax] = ()) -> Syntax:
-    """Return the syntax of calls in consecutive code fences, plain or in the `marked` syntaxes.
+    """Return the syntax of code fences with calls in plain JSON or in one of the `marked` syntaxes.
 
     ```json
     {"name": "NAME", "arguments": {"KEY": "value"}}

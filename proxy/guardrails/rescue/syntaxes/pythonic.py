@@ -122,7 +122,7 @@ def python_list(row: Format) -> Syntax:
 
 
 def read_python_list(cursor: Cursor, opening: str) -> Reading:
-    """Read a list of Python calls, or several, from the bracket at the end of `opening`."""
+    """Read one or several lists of Python calls; `opening` ends with the first list's bracket."""
     cursor.rewind()
     cursor.advance(len(opening) - 1)
     if not (yield from begins_list(cursor)):

@@ -2,9 +2,9 @@
 
 Values are text between marks, and the tool's schema determines their types. If another mark occurs
 inside a value, either the closing mark of the value is missing, or the other mark is part of the
-value. The value ends at the other mark only if all text after this mark can be read. Otherwise the
-text is not a call. If one mark is missing and another mark is surplus, the text is not a call
-either.
+value. The value ends at the other mark only if this mark can continue or end the call. If the rest
+of the call can then not be read, the text is not a call. If one mark is missing and another mark is
+surplus, the text is not a call either.
 
 In some formats, every tag begins with a token that cannot be part of a value. In these formats an
 argument may consist of elements. The elements become an object, and elements with the same name
@@ -38,7 +38,7 @@ _WRAPPER = "tool_call"  # never the name of an element in a value
 
 @dataclass(slots=True)
 class _OpenElement:
-    """An element without its closing tag so far, with its text and its inner elements."""
+    """An element whose closing tag has not been read yet, with its text and inner elements."""
 
     name: str
     text: str = ""
@@ -109,9 +109,9 @@ _HEAD_ENDS = re.compile(r"[<>\n]")
 _KEY_HEAD = re.compile(r"[^<>\n]+[>\n]")
 _SPACE = re.compile(r"\s+")
 _CHARACTERS, _CHARACTERS_END = "<![CDATA[", "]]>"
-_NOISE_LIMIT = 4  # control tokens that DeepSeek writes between a wrapper and its call
+_NOISE_LIMIT = 4  # of control tokens that DeepSeek writes between a wrapper and its call
 _ARGUMENT_LIMIT = 100  # of one call
-_INNER_MARK_LIMIT = 1000  # marks in one value; the check of each mark reads the text after it
+_INNER_MARK_LIMIT = 1000  # of marks in one value; the check of each reads the text after it
 _ALL_ARGUMENTS = "arguments"
 # Muse Glimmer ends a tag with the token that ends its headers.
 _HEADER_END = TABLE.messages.header_end
@@ -223,7 +223,7 @@ class _CallReader:
         is_over = self.is_closed or is_object
         if self._arguments:
             is_over = is_over or (yield from self._ends_here())
-        elif not is_over:  # without arguments and closing mark, a call must end at another mark
+        elif not is_over:  # with neither arguments nor closing mark, the call must end at a mark
             is_over = bool((yield from self._cursor.next_of(literals_of(*self._wrapper_ends))))
         if not is_over:
             raise Unreadable
@@ -262,7 +262,7 @@ class _CallReader:
         self._arguments = value.value
 
     def _read_body(self) -> Waiting[None]:
-        """Read text without argument tags as the value of one argument with an unknown key."""
+        """Read the content, which has no argument tags, as the value of an argument without key."""
         text = yield from self._cursor.take_until(literals_of(*self._ends))
         marks = (*self._parameters, *self._parameters.values())
         if self._begins_call(text) or any(mark in text for mark in marks):

@@ -1,17 +1,17 @@
-"""Reads calls without the mark of their format, which are recognized by the name of a tool.
+"""Recognizes calls by the name of an offered tool, if the mark of their format is missing.
 
 The names depend on the client's tools, so these syntaxes are created for each set of tools. The
 name may be a tag, the first word of a reply, or the word before a second mark. It may also be in an
-object on the line of a sentence:
+object after a sentence, on the same line:
 
     <get_weather><city>Paris</city></get_weather>             the format of Cline's prompt
     get_weather(city="Paris")                                 at the start of a reply
     get_weather[ARGS]{"city": "Paris"}                        Mistral, without its first mark
     I look it up: {"name": "get_weather", "arguments": {"city": "Paris"}}
 
-On the line of a sentence, as in the last example, a call may be an illustration. So it is read only
-for tools that require arguments. It is accepted only if the sentence announces an action and the
-call is valid.
+A call like the last one, on the line of a sentence, may be an illustration. So it is read only for
+tools that require arguments. It is accepted only if the sentence announces an action and the call
+is valid.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ _CONTENT = FORMATS["functionary_header"].part("required")
 _NEXT_NAME = FORMATS["functionary"].openings[0]
 _WORD = re.compile(r"[^\s<>\"'=]+")
 _READABLE_NAME = re.compile(r"[\w.-]+")
-_PLACEHOLDER = "NAME"  # in the marks of the table
+_PLACEHOLDER = "NAME"  # stands for a tool's name in the marks of the table
 
 
 def _mark(row: str, name: str) -> str:
@@ -87,7 +87,7 @@ def tool_recipients(names: Sequence[str]) -> tuple[Syntax, ...]:
         cursor.rewind()
         cursor.advance(len(opening) - len(name))
         result = yield from _HARMONY.read(cursor, opening)
-        if any(call.name != name for call in result.calls):  # a longer name begins with the opening
+        if any(call.name != name for call in result.calls):  # the tool has a longer name
             raise NoCall
         return result
 
@@ -127,7 +127,7 @@ def headed_json(names: Sequence[str]) -> Syntax:
 
 
 def tool_pairs(tools: Mapping[str, frozenset[str]]) -> Syntax:
-    """Return the syntax of `<tool_call>NAME KEY=value</tool_call>` with declared keys."""
+    """Return the syntax of `<tool_call>NAME KEY=value</tool_call>`; the tool declares all keys."""
     known = {_mark("tool_pairs", name): (name, keys) for name, keys in tools.items() if keys}
     (end,) = FORMATS["tool_pairs"].ends
 

@@ -50,7 +50,7 @@ class Literals:
         return first
 
     def at(self, text: str, index: int, *, is_finished: bool) -> str | None:
-        """Return the literal at `index`, "" if there is none, or None if more text is needed."""
+        """Return the literal at `index`; "" if there is none; None if more text is needed."""
         if not is_finished and len(text) - index < self._longest:
             rest = text[index:]
             if not rest or self._may_begin(rest):
@@ -192,7 +192,7 @@ class Cursor:
         return self._text.startswith(text, self._position)
 
     def literal_here(self, literals: Literals) -> str | None:
-        """Return the next literal, "" if there is none, or None if more text is needed."""
+        """Return the next literal; "" if there is none; None if more text is needed."""
         return literals.at(self._text, self._position, is_finished=self._is_finished)
 
     def look_ahead(self, length: int, offset: int = 0) -> tuple[str, bool]:
@@ -272,10 +272,10 @@ class Cursor:
     # The arguments of the first call of a reading, while they arrive.
 
     def start_arguments(self, name: str, before: str = "") -> None:
-        """Announce that the arguments object of a call to `name` begins here.
+        """Announce that the arguments of a call to `name` begin here, so that they are streamed.
 
-        `before` is text that the model did not write. Together with `before`, the next text is an
-        object. For example, it is `{"message":` before the content of a final answer.
+        `before` is text that the model did not write, but that makes the next text an object: for
+        example `{"message":` before the content of a final answer.
         """
         if self.arguments_name is None and not self._is_mute:
             self.arguments_name = name
@@ -315,7 +315,7 @@ class Cursor:
     # Operations that yield until enough text has arrived for a decision.
 
     def peek(self) -> Waiting[str]:
-        """Return the next character without consuming it, "" at the end."""
+        """Return the next character without consuming it; "" at the end."""
         while self.is_exhausted and not self._is_finished:
             yield
         return self._text[self._position : self._position + 1]
@@ -364,7 +364,7 @@ class Cursor:
         return self.take(_SPACE)
 
     def next_visible(self) -> Waiting[str]:
-        """Skip white space; return the next character without consuming it, "" at the end."""
+        """Skip white space; return the next character without consuming it; "" at the end."""
         yield from self.take(_SPACE)
         return (yield from self.peek())
 

@@ -1,8 +1,8 @@
-"""The only lenient reader of JSON values, for text that is still arriving.
+"""Reads JSON values leniently while their text is arriving; no other module does this.
 
-Beyond RFC 8259 it accepts errors of models that leave only one possible meaning: Python's literals,
-single quotes, trailing and missing commas, comments, bare keys, raw control characters and
-quotation marks in strings, unknown escapes (which are kept as they are) and missing closing
+Beyond RFC 8259, the reader accepts errors of models that leave only one possible meaning: Python's
+literals, single quotes, trailing and missing commas, comments, bare keys, raw control characters
+and quotation marks in strings, unknown escapes (which are kept as they are) and missing closing
 brackets. It never guesses a value, and it rejects a key with two different values.
 
 Theory of operation. `_ValueReader` is a state machine with an explicit stack of open containers. In
@@ -203,12 +203,12 @@ class _ValueReader:
                 return outcome
 
     def _visible(self) -> str:
-        """Skip white space; return the next character, "" if it is unknown or begins a comment."""
+        """Skip white space; return the next character, or "" if it has not arrived or is / or #."""
         char = self._cursor.visible()
         return "" if char in _COMMENT_STARTS else char
 
     def _skip_space(self) -> Waiting[str]:
-        """Skip white space and comments; return the next character, "" at the end."""
+        """Skip white space and comments; return the next character, or "" at the end."""
         yield from self._cursor.whitespace()
         while (char := (yield from self._cursor.peek())) in _COMMENT_STARTS:
             is_text = char == "#" and self._style.has_bare_text
@@ -301,7 +301,7 @@ class _ValueReader:
             return 0
         repeated = members.keys() & run.members.keys()
         if any(members[key] != run.members[key] for key in repeated):
-            return 0  # reading member by member raises `Unreadable` for the key
+            return 0  # member by member, the reader raises `Unreadable` for the key
         self._size += run.size
         for key, value in run.members.items():
             members.setdefault(key, value)
@@ -420,7 +420,7 @@ class _ValueReader:
     def _read_bare(self) -> Waiting[_Outcome]:
         """Read a value without quotation marks.
 
-        If a mark follows a string, the string must be the only member of the outermost object.
+        If the value is text and `<` follows, it must be the only member of the outermost object.
         """
         members = self._open[-1].container if self._open else {}
         is_item = isinstance(members, list)

@@ -1,8 +1,8 @@
 """Finds runs of complete members of a list or an object, and parses each run at once.
 
 The lenient reader takes ten times as long for the same members, because it reads one member at a
-time. While it reads a hostile reply of 5 MB, other requests would wait for seconds. A run contains
-only unambiguous members, and the reader continues after the last of these members.
+time. Without runs, a hostile reply of 5 MB would delay other requests by seconds. A run contains
+only unambiguous members. After the run, the lenient reader continues.
 
     1, 2, 'three', {"a": 4}, "he said "no""]    the run is 1, 2, 'three'. The last matching member,
                                                 {"a": 4}, is not part of it, because later text

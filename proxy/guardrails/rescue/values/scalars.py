@@ -121,7 +121,7 @@ def interpret(text: str) -> JsonValue:
         return text
 
 
-_PLAIN = re.compile(r"[^,{}\[\]()<]+")  # text without quotes, up to a character that may end it
+_PLAIN = re.compile(r"[^,{}\[\]()<]+")  # bare text, up to a character that may end it
 _KEY = re.compile(r",\s*[A-Za-z_][\w$.-]*\s*:(?!//)")
 _KEY_BEGINS = re.compile(r",\s*(?:[A-Za-z_][\w$.-]*\s*(?::/?)?)?")
 _LOOKAHEAD = 80

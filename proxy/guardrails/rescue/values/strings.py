@@ -1,10 +1,10 @@
 """Reads quoted strings in the JSON or Python of models, from text that is still arriving.
 
 Models often do not escape the quotation marks inside a string. So a quotation mark ends the string
-only if the text after the mark can follow a string. In valid JSON the text after a string always
-can. If the unescaped marks inside a string come in pairs, its end is certain. If a mark is
-unpaired, the string may have ended at this mark already. If the string quotes JSON or a call, its
-apparent end may belong to the quotation.
+only if the text after the mark can follow a string, as it always does in valid JSON. If the
+unescaped marks inside a string come in pairs, its end is certain. If a mark is unpaired, the string
+may have ended at this mark already. If the string quotes JSON or a call, its apparent end may
+belong to the quotation.
 
     {"text": "He said "no"."}      PAIRED     neither a comma nor a bracket follows `"no"`
     {"text": "a 5" disk"}          UNPAIRED   accepted only as the last string of the value
@@ -95,7 +95,7 @@ def is_end(cursor: Cursor, context: StringContext) -> Waiting[bool]:
 
 @lru_cache(maxsize=256)
 def pattern_inside(quote: str, context: StringContext) -> re.Pattern[str]:
-    """Return a pattern for the text of a string, with the quotation marks that do not end it.
+    """Return a pattern for the text of a string, including quotation marks that do not end it.
 
     A match ends with a quotation mark or an escape, and before any of the marks `context.ends`.
     """
@@ -190,7 +190,7 @@ def _is_at(marks: Iterable[str], text: str) -> bool | None:
 
 _APOSTROPHES = "'’"
 _QUOTES = "\"'`“”‘’"
-_DOUBT_LOOKAHEAD = 64  # characters after a value
+_DOUBT_LOOKAHEAD = 64  # characters after a doubtful value that are examined
 _LONGEST_MARK = 32
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
 
@@ -266,7 +266,7 @@ def may_end(cursor: Cursor, doubt: StringDoubt, ends: tuple[str, ...]) -> Waitin
 
 
 def is_last(cursor: Cursor, mark: str) -> Waiting[bool]:
-    """Return whether the reply ends after the next text, `mark`, except for white space."""
+    """Return whether the reply ends after `mark`, which comes next, apart from white space."""
     while True:
         text, is_all = cursor.look_ahead(_DOUBT_LOOKAHEAD, len(mark))
         if is_all or text.strip():

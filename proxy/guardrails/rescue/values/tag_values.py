@@ -7,11 +7,11 @@ part of the value. The other values of the same call show which of the two a mod
     <parameter=path>\n/a</parameter>      the value is "/a"
     <parameter=text>a\nb\n</parameter>    the value is "a\nb\n"
 
-A model that writes about its own syntax may write closing marks inside a value. If a pair of marks
-closes a value and its call, the pair is text in this case: other text follows on the same line, and
-the same pair occurs again before any other mark. A single mark that closes a call is text if the
-text after it contains more closing than opening marks of values, because the value is then still
-open. In the first line below, the first pair of marks is text:
+A model that writes about its own syntax may write closing marks inside a value. A pair of marks
+that closes a value and its call is text if other text follows on the same line and the same pair
+occurs again before any other mark. A single mark that closes a call is text if the text after it
+contains more closing than opening marks of values, because the value is then still open. In the
+first line below, the first pair of marks is text:
 
     <parameter=text>Close it with </parameter></function> on a line.</parameter></function>
     <parameter=path>/a</parameter></function>
@@ -112,9 +112,9 @@ def is_pair_text(cursor: Cursor, first: str, second: str) -> Waiting[bool]:
 
 
 def is_surplus_end(cursor: Cursor, opening: str, end: str) -> Waiting[bool]:
-    """Wait for the next 2,000 characters; return whether they close more values than they open.
+    """Return whether the next 2,000 characters close more values than they open.
 
-    There are fewer characters at the end of the reply.
+    This waits until all these characters have arrived, or the reply has ended.
     """
     while True:
         text, is_all = cursor.look_ahead(_LONG_LOOKAHEAD)
