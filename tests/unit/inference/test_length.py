@@ -17,7 +17,7 @@ WORDS = ("word ", "another ", "and ", "so ", "on, ", "perhaps ")
 
 
 def events_until_cut(length: ReplyLength, *events: ReplyEvent) -> int:
-    """Return the number of events before the reply is too long, or of all events."""
+    """Return how many events arrive before the reply is too long; all if it never is."""
     for number, event in enumerate(events):
         if length.exceeds((event,)):
             return number

@@ -32,7 +32,7 @@ Thought: what you think about the answer
 Final Answer: your complete answer to the user"""
 
 
-def test_the_prompt_describes_the_label_of_the_final_answer_if_respond_is_offered() -> None:
+def test_the_prompt_describes_the_label_final_answer_if_the_tool_respond_is_offered() -> None:
     assert CONVENTION.describe([SEND, WAIT], RESPOND) == TOOLS + CALL + FINAL
     assert CONVENTION.describe([SEND, WAIT], None) == TOOLS + CALL
 
@@ -73,7 +73,7 @@ PING = 'Action: ping\nAction Input: {"host": "a"}'
         (PING.replace("ping", "pong"), 0),
     ],
 )
-def test_only_calls_of_offered_tools_on_separate_lines_at_the_end_are_read(
+def test_a_call_is_read_only_at_the_end_on_its_own_lines_and_for_an_offered_tool(
     text: str, count: int
 ) -> None:
     findings = find_calls(text, (REACT,), ("ping",))
