@@ -174,7 +174,7 @@ def test_the_variable_columns_overrides_the_terminal_width_and_the_default_is_80
     os.close(parent)
 
 
-def test_colors_are_off_without_a_terminal_or_with_no_color_or_term_dumb(
+def test_colors_need_a_terminal_and_are_off_if_no_color_is_set_or_term_is_dumb(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Terminal(StringIO):
