@@ -360,7 +360,7 @@ async def test_after_a_lost_session_one_call_fails_and_the_next_uses_a_new_sessi
             forgetful.sessions.clear()
             refused = await call(server, "echo")
             assert (refused.text, refused.error) == (UNREACHABLE, "session")
-            # this state lasts only a moment, but `until_true` checks in every turn of the event loop
+            # this state is short, but `until_true` checks in every turn of the event loop
             await until_true(lambda: server.state is not RestartState.READY)
             assert await call(server, "echo") == ToolCallResult("hi")
 

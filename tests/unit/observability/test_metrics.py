@@ -58,7 +58,7 @@ def test_requests_are_labeled_by_dialect() -> None:
     assert exposition.value("temper_requests_total") == 3
 
 
-def test_attempts_are_counted_by_reason_and_result_and_disconnects_by_phase() -> None:
+def test_attempts_are_counted_by_reason_and_result_but_disconnects_by_phase() -> None:
     failed = AttemptRecord("constrained", 1.0, 1.0, error="timed_out")
     left = replace(RECORD, status=499, outcome=None, left="streaming")
     exposition = exposition_of(RECORD, replace(RECORD, attempts=(failed,)), left)
