@@ -8,7 +8,7 @@ def progress_of(*lines: str) -> list[StartProgress]:
     return [progress for line in lines if (progress := log.read(line)) is not None]
 
 
-def test_the_share_of_loading_is_the_number_of_dots_in_percent() -> None:
+def test_while_loading_the_share_is_one_percent_for_each_dot() -> None:
     shares = [
         item.share for item in progress_of("main: loading model", "." * 50, "." * 100, "." * 300)
     ]

@@ -181,7 +181,7 @@ def settings(models: dict[str, object], **others: dict[str, object]) -> Settings
     return load_settings(None, {"models": models, **others})
 
 
-async def test_a_model_file_is_loaded_on_demand_and_a_model_with_a_url_is_not(
+async def test_a_model_file_is_loaded_on_demand_but_a_model_with_a_url_is_not_loaded(
     tmp_path: Path,
 ) -> None:
     local = {"path": str(gguf(tmp_path, "a.gguf")), "aliases": ["x"], "ttl_seconds": 5}
