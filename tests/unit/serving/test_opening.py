@@ -265,7 +265,7 @@ def test_a_model_that_never_fits_is_refused_with_the_remedy(tmp_path: Path) -> N
         async with open_services(configured, ServerOptions(), lambda _: None):
             pass
 
-    # the model needs one byte more than the budget
+    # the model needs five bytes more than swapping.memory_mb allows
     with pytest.raises(InvalidConfiguration, match=r"takes 2 MB .*context_tokens") as raised:
         asyncio.run(scene())
     assert raised.value.setting == "models.a.path"
