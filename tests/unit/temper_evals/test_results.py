@@ -70,7 +70,7 @@ def test_the_costs_are_means_over_the_runs() -> None:
     assert cost_of([]).cached_share == 0.0
 
 
-def test_an_arm_result_has_the_fields_reach_same_bytes_families_and_steady() -> None:
+def test_an_arm_result_has_the_fields_same_bytes_and_reach_and_families_and_steady() -> None:
     direct = runs_of("direct", "++")
     retried = [replace(run, outcomes=["retried", "clean"]) for run in runs_of("temper", "+-")]
     other_seed = [replace(run, seed=1, right=False, digest="other") for run in retried]
