@@ -195,7 +195,7 @@ def test_the_table_of_sentences_covers_every_kind_of_fact() -> None:
     assert {type(fact) for fact, _ in SENTENCES} == set(Fact.__subclasses__())
 
 
-def test_every_defect_every_error_and_every_kind_of_attempt_has_a_sentence() -> None:
+def test_every_defect_and_every_error_and_every_kind_of_attempt_has_a_sentence() -> None:
     assert WORDS.attempts.keys() == {*get_args(AttemptKind)}
     assert WORDS.defects.keys() == {member.value for member in Defect}
     assert word_for(TemperError()) in WORDS.errors

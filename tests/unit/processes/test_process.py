@@ -86,7 +86,7 @@ def open_files() -> set[str]:
     return files
 
 
-def test_a_child_with_on_terminal_gets_a_terminal_that_is_closed_when_it_exits() -> None:
+def test_the_terminal_of_a_child_with_on_terminal_is_closed_when_the_child_exits() -> None:
     lines: list[str] = []
 
     async def work() -> tuple[str, ...]:

@@ -134,7 +134,7 @@ def test_a_setting_in_the_configuration_file_is_not_tuned() -> None:
 
 
 def tune_until_ctrl_c(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]:
-    """Start `temper tune`, send SIGINT when `when(runs)` is true; return runs and standard error."""
+    """Start `temper tune`, send SIGINT when `when(runs)` is true; return runs and stderr."""
     runs = Path("cache/temper/tuned/runs")
 
     def stored_runs() -> bytes:
@@ -150,7 +150,7 @@ def tune_until_ctrl_c(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes
 
 
 @pytest.mark.deep
-def test_the_flag_resume_continues_the_runs_after_ctrl_c_and_without_it_they_start_again() -> None:
+def test_after_ctrl_c_tune_starts_again_unless_the_flag_resume_is_set() -> None:
     first_runs, errors = tune_until_ctrl_c(when=lambda runs: runs.count(b"\n") > 1)
     assert re.fullmatch(
         r"Stopped after \d+ cases\. To continue, add --resume to the same command\.\n", errors

@@ -298,7 +298,7 @@ HARD = ToolCall("a", "send", r'{"a": "</tool_call>\"}}\n```\\", "b": [1, 1.0, tr
 
 
 def names_are_plain(calls: list[ToolCall]) -> bool:
-    """Return whether no member name contains a mark; calls with such names are refused."""
+    """Return whether no member name contains a mark; a call with a mark in a name is refused."""
     return not any(MARKED_NAME.search(call.arguments) for call in calls)
 
 
