@@ -31,7 +31,9 @@ def test_a_batch_with_the_end_of_the_reply_is_never_too_long(end: ReplyEvent) ->
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_reply_of_as_many_tokens_as_its_limit_is_never_cut(seed: int, size: int) -> None:
+def test_a_reply_with_exactly_as_many_tokens_as_the_limit_is_never_cut(
+    seed: int, size: int
+) -> None:
     tokens = random.Random(seed).choices(WORDS, k=200)
     pieces = [token[at : at + size] for token in tokens for at in range(0, len(token), size)]
     assert events_until_cut(ReplyLength(200), *map(TextDelta, pieces)) == len(pieces)

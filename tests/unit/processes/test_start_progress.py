@@ -42,7 +42,7 @@ def test_progress_is_parsed_from_a_line_of_loading_or_downloading(
     assert progress_of(line) == [progress]
 
 
-def test_other_lines_and_unchanged_progress_are_not_reported() -> None:
+def test_lines_without_progress_and_unchanged_progress_are_not_reported() -> None:
     assert progress_of("", "build_info: b0-unknown", "n_slots = 2, 100% of it") == []
     assert len(progress_of("main: loading model", "srv load_model: loading model 'a'")) == 1
 

@@ -447,7 +447,7 @@ async def test_compared_tokens_show_whether_the_template_or_the_engine_caused_a_
     assert explained.causer == causer
 
 
-def test_tokens_that_the_engine_lost_before_the_change_are_mentioned() -> None:
+def test_a_reread_also_mentions_tokens_that_the_engine_lost_before_the_change() -> None:
     reread = Reread(1400, 10, 9.0, "client", "the order of the tools changed")
     assert refine(reread, 60) == reread
     lost = refine(reread, 700)

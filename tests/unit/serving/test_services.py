@@ -229,7 +229,7 @@ def test_the_measurements_of_a_model_are_listed(tmp_path: Path) -> None:
         (Health.UNREACHABLE, Health.UNREACHABLE, Health.UNREACHABLE),
     ],
 )
-def test_the_health_is_that_of_the_best_backend(
+def test_the_health_of_several_services_is_that_of_the_best_backend(
     first: Health, second: Health, together: Health
 ) -> None:
     backends = ScriptedBackend(state=first), ScriptedBackend(state=second)

@@ -28,9 +28,7 @@ def result_of(arm: str, results: list[ArmResult]) -> ArmResult:
     return next(result for result in results if result.arm == arm)
 
 
-def test_a_case_is_harmed_if_only_the_first_arm_solves_it_and_helped_if_only_the_second_does() -> (
-    None
-):
+def test_helped_cases_are_solved_only_by_the_second_arm_and_harmed_only_by_the_first() -> None:
     comparison = compare_runs(runs_of("direct", "++--"), runs_of("temper", "-+++"), 200)
     assert (comparison.pairs, comparison.helped, comparison.harmed, comparison.right_before) == (
         4,
