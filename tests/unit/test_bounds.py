@@ -297,9 +297,7 @@ def test_half_of_an_approximate_bound_is_accepted_and_twice_the_bound_is_refused
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_input_at_an_exact_bound_is_accepted_and_above_it_is_refused(
-    name: str, tmp_path: Path
-) -> None:
+def test_an_exact_bound_is_accepted_and_one_more_is_refused(name: str, tmp_path: Path) -> None:
     most: int = getattr(bounds, name)
     assert EXACT[name](tmp_path, most)
     assert not EXACT[name](tmp_path, most + 1)

@@ -1,4 +1,4 @@
-"""Files of the user: an installation adds entries, and its removal restores every byte."""
+"""Tests that `install` adds entries to a file of the user, and `remove` restores every byte."""
 
 from pathlib import Path
 

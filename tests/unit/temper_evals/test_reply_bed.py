@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.deep
-async def test_recorded_replies_are_sent_through_temper_and_their_results_counted(
+async def test_recorded_replies_are_sent_through_temper_and_their_results_are_counted(
     folder: Path, tmp_path: Path
 ) -> None:
     choice = EvaluationChoice(replies=folder)
