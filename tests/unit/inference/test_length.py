@@ -111,7 +111,9 @@ def test_a_constrained_call_that_lacks_its_last_brace_is_completed(text: str) ->
 @pytest.mark.parametrize(
     "text", ["", '{"name": "pick", "arguments": {"code": "x', f"{CALL}}}", "[1"]
 )
-def test_any_other_reply_ends_unchanged_with_the_finish_reason_length(text: str) -> None:
+def test_a_reply_is_not_completed_unless_it_is_a_constrained_call_without_its_last_brace(
+    text: str,
+) -> None:
     length = ReplyLength(None, is_constrained=True)
     length.exceeds([TextDelta(text)])
     assert length.end([TextDelta(" ")]) == (TextDelta(" "), ReplyFinished("length"))

@@ -361,7 +361,7 @@ def record_prompt(
     facts: tuple[Fact, ...] = (),
     timings: JsonObject | None = None,
 ) -> Reread | None:
-    """Report that the engine read the prompt of `plan`; return which tokens it read again, if any."""
+    """Report that the engine read the prompt of `plan`; return what it read again, if any."""
     watched = fitting.watch_prompt("m", plan)
     usage = UsageReported(write_usage(tokens, 1, cached), timings)
     return fitting.record_reading(watched, PromptReading(usage, server, facts, 7.0))
