@@ -42,7 +42,7 @@ def test_in_kubernetes_the_replica_name_is_the_host_name(monkeypatch: pytest.Mon
     assert replica_name() == socket.gethostname()
 
 
-def test_the_environment_variable_pod_name_is_the_replica_name(
+def test_the_value_of_the_variable_pod_name_is_the_replica_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")

@@ -107,7 +107,7 @@ def test_a_model_name_or_an_alias_or_a_pattern_selects_a_service(
     assert sent.fields["model"] == json.dump(service or resolved)
 
 
-def test_a_name_is_unchanged_if_there_are_no_services() -> None:
+def test_resolve_returns_the_name_unchanged_if_there_are_no_services() -> None:
     assert Services([]).resolve("auto") == "auto"
 
 

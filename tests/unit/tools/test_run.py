@@ -326,7 +326,7 @@ def test_a_run_can_be_canceled_in_any_state_and_pending_calls_get_a_note(
     assert len(book.run.added) == len(texts) + bool(texts)
 
 
-def test_a_result_before_a_cancellation_is_kept() -> None:
+def test_a_result_that_arrived_before_a_cancellation_is_kept() -> None:
     book = RunBook.of()
     book.ask()
     book.receive(reply("", called(1), called(2)))
