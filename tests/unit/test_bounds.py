@@ -1,4 +1,4 @@
-"""Each bound is documented in docs/security.md, and holds."""
+"""Tests that each bound in `proxy.bounds` is documented in docs/security.md and enforced."""
 
 import asyncio
 import re
@@ -49,7 +49,7 @@ _UNITS = ((bounds.MIB, "MiB"), (bounds.KIB, "KiB"))
 
 
 def by_source() -> Iterator[tuple[str, str, int]]:
-    """Yield the source, such as "client" or "model", the name and the value of each bound."""
+    """Yield each bound: its source (such as "client" or "model"), its name and its value."""
     source = ""
     for line in Path(bounds.__file__).read_text(encoding="utf-8").splitlines():
         if match := re.match(r"# ([a-z ]+)$", line):
@@ -59,7 +59,7 @@ def by_source() -> Iterator[tuple[str, str, int]]:
 
 
 def rows() -> dict[str, str]:
-    """Return the rows of the table by source."""
+    """Return the bounds in the table of the security page, as one text for each source."""
     text = (REPOSITORY / "docs" / "security.md").read_text(encoding="utf-8")
     rows_: dict[str, str] = {}
     for source, bound in re.findall(r"^\| ([a-z ]+) \| (.+?) \|", text, re.MULTILINE):
@@ -68,7 +68,7 @@ def rows() -> dict[str, str]:
 
 
 def bound_in_words(name: str, value: int) -> str:
-    """Write a bound as in the table: bytes in the largest unit that divides them."""
+    """Write a bound as in the table: a size in bytes in the largest unit that divides it."""
     for size, unit in _UNITS:
         if value % size == 0 and (name.endswith("BYTES") or name == "READ_IN_VAIN"):
             return f"{value // size} {unit}"
@@ -102,7 +102,7 @@ def with_fields(path: Path, count: int) -> Path:
 
 
 def declare_body(size: int) -> None:
-    """Send a request that declares this length, without its body."""
+    """Read a request that declares a body of this length, but contains no body."""
     declared = [(b"content-type", b"application/json"), (b"content-length", b"%d" % size)]
     scope: Scope = {"type": "http", "headers": declared}
 
@@ -226,7 +226,7 @@ def is_stored(_: Path, count: int) -> bool:
     return is_kept
 
 
-# For each exact bound, a function that returns whether an input of this size is accepted.
+# For each exact bound, a function that returns whether input of a given size is accepted.
 EXACT: dict[str, Callable[[Path, int], bool]] = {
     "LARGE_BYTES": lambda _, size: not takes_long(b"{" * size),
     "OBJECTS": lambda _, count: not takes_long(b"{" * count + b" " * bounds.LARGE_BYTES),
@@ -244,7 +244,7 @@ EXACT: dict[str, Callable[[Path, int], bool]] = {
 
 
 NESTED_REFERENCES: JsonObject = {"$defs": doubling(10)["$defs"], "items": {"$ref": "#/$defs/d10"}}
-# The same for bounds on a quantity that is only roughly proportional to the size of the input.
+# The same for bounds whose quantity is only roughly proportional to the size of the input.
 APPROXIMATE: dict[str, Callable[[int], bool]] = {
     "READ_IN_VAIN": lambda size: reads_call_after(
         f"<tool_call>{'x' * size}" * (bounds.OPENINGS // 2)
@@ -288,7 +288,7 @@ def test_every_bound_is_reached_by_a_test() -> None:
 
 
 @pytest.mark.parametrize("name", APPROXIMATE)
-def test_input_at_half_of_an_approximate_bound_is_accepted_and_at_twice_the_bound_is_refused(
+def test_half_of_an_approximate_bound_is_accepted_and_twice_the_bound_is_refused(
     name: str,
 ) -> None:
     most: int = getattr(bounds, name)
@@ -297,9 +297,7 @@ def test_input_at_half_of_an_approximate_bound_is_accepted_and_at_twice_the_boun
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_input_at_an_exact_bound_is_accepted_and_above_it_is_refused(
-    name: str, tmp_path: Path
-) -> None:
+def test_an_exact_bound_is_accepted_and_one_more_is_refused(name: str, tmp_path: Path) -> None:
     most: int = getattr(bounds, name)
     assert EXACT[name](tmp_path, most)
     assert not EXACT[name](tmp_path, most + 1)

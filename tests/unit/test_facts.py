@@ -33,7 +33,7 @@ ASKED = Asked("as asked")
 RESCUED = Rescued("hermes", "f")
 
 
-def test_a_fact_has_its_name_from_words_toml() -> None:
+def test_the_name_of_a_fact_is_read_from_words_toml() -> None:
     assert [outcome.name for outcome in (Renamed("F", "f"), Coerced("f", "/a"))] == [
         "renamed",
         "coerced",
@@ -41,7 +41,7 @@ def test_a_fact_has_its_name_from_words_toml() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_the_number_of_attempts_is_that_of_the_upstream_requests(count: int) -> None:
+def test_attempts_counts_the_upstream_requests(count: int) -> None:
     assert attempts([RESCUED, *[ASKED] * count, LadderEnded("prose")]) == count
 
 
@@ -134,7 +134,7 @@ def test_a_reply_after_a_tool_round_is_not_a_retry() -> None:
     assert outcome((*outcomes, Asked("nudged"), *ran)) is ReplyOutcome.RETRIED
 
 
-def test_the_last_defect_is_none_unless_the_ladder_ended() -> None:
+def test_last_defect_is_none_without_the_fact_ladder_ended() -> None:
     assert last_defect([ASKED, RejectedReply("prose"), LadderEnded("cut_off")]) == "cut_off"
     assert last_defect([ASKED, RejectedReply("prose")]) is None
 

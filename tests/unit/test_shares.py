@@ -19,7 +19,7 @@ from proxy.shares import find_displaced, find_excess
         ("a9 b1 b9", [1, 0]),
     ],
 )
-def test_the_oldest_entries_of_the_owner_above_its_share_are_removed(
+def test_the_oldest_entries_of_an_owner_that_exceeds_its_share_are_removed(
     entries: str, dropped: list[int]
 ) -> None:
     split = [(number, entry[0], int(entry[1:])) for number, entry in enumerate(entries.split())]

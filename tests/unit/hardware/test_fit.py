@@ -21,7 +21,7 @@ from proxy.hardware.shape import Layer, ModelShape
 GPU = Device("some GPU", 30, 20)
 
 
-def test_the_method_without_devices_returns_a_memory_whose_devices_are_unused() -> None:
+def test_the_method_without_devices_moves_all_devices_to_unused() -> None:
     assert Memory(100, 50, (GPU,)).without_devices() == Memory(100, 50, unused=(GPU,))
 
 
@@ -69,7 +69,7 @@ def test_the_cache_size_is_proportional_to_window_and_slots() -> None:
     assert bytes_per_token(EIGHT_BILLION, mixed) == 36 * (1088 + 576)
 
 
-def test_the_cache_size_of_sliding_and_recurrent_layers_is_bounded_for_large_windows() -> None:
+def test_the_cache_of_sliding_and_recurrent_layers_does_not_grow_with_large_windows() -> None:
     token = 2 * 8 * 128 * 2
     for window, sliding in ((512, 512), (1536, 1536), (8192, 1536), (131_072, 1536)):
         expected = 10 * (token * (window + sliding) + 1000)
@@ -77,7 +77,7 @@ def test_the_cache_size_of_sliding_and_recurrent_layers_is_bounded_for_large_win
     assert bytes_per_token(MIXED, Caching()) == 10 * token
 
 
-def test_a_quantized_cache_is_unsuitable_if_the_head_size_is_not_a_multiple_of_its_block() -> None:
+def test_a_quantized_cache_suits_only_head_sizes_that_are_multiples_of_its_block() -> None:
     uneven = ModelShape(GIB, (Layer(8, 80, 80), Layer(0, 0, 0)), 4096)
     quantized = Caching(1, CacheType.Q8_0, CacheType.Q8_0)
     assert quantized.suits(EIGHT_BILLION)
@@ -99,7 +99,7 @@ def test_the_largest_window_does_not_exceed_the_trained_context() -> None:
     assert largest_window(shape, replace(HOST, devices=(gpu(80 * GIB),)), Caching()).window == 9984
 
 
-def test_the_memory_of_several_devices_is_added_less_a_margin_on_each() -> None:
+def test_the_usable_memory_is_the_sum_of_all_devices_minus_a_margin_for_each() -> None:
     two = replace(HOST, devices=(gpu(5 * GIB), gpu(5 * GIB), gpu(GIB // 2)))
     assert largest_window(EIGHT_BILLION, two, Caching()).room == 8 * GIB
 
@@ -147,7 +147,7 @@ def test_the_largest_window_is_0_for_a_model_that_does_not_fit() -> None:
     assert fit.need.total > fit.room
 
 
-def test_largest_window_returns_the_same_as_a_search_of_all_windows() -> None:
+def test_largest_window_returns_the_largest_of_all_windows_that_fit() -> None:
     chance = Random(5)
     for _ in range(200):
         layers = tuple(

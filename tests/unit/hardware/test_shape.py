@@ -95,7 +95,7 @@ def test_a_layer_with_multi_head_latent_attention_caches_only_keys() -> None:
     assert layer == Layer(1, 576, 0)
 
 
-def test_the_sliding_layers_follow_from_the_architecture_if_the_file_has_no_pattern() -> None:
+def test_the_architecture_determines_the_sliding_layers_if_the_file_has_no_pattern() -> None:
     assert sliding("gemma2") == [True, False, True, False]
     assert sliding("gemma3", block_count=7) == [True] * 5 + [False, True]
     assert sliding("gpt-oss") == [True, False, True, False]

@@ -214,7 +214,7 @@ def devices(text: str, free: int = 64 * GIB) -> tuple[Device, ...]:
         (64 * GIB, "none", 48 * GIB),
     ],
 )
-def test_an_apple_gpu_may_use_two_thirds_or_three_quarters_or_the_wired_limit_of_memory(
+def test_the_memory_of_an_apple_gpu_is_the_wired_limit_or_else_a_share_of_all_memory(
     memory: int, limit: str, total: int
 ) -> None:
     assert devices(sysctl_output(memory, limit)) == (
@@ -222,7 +222,7 @@ def test_an_apple_gpu_may_use_two_thirds_or_three_quarters_or_the_wired_limit_of
     )
 
 
-def test_the_free_memory_of_an_apple_gpu_is_at_most_that_of_the_host() -> None:
+def test_an_apple_gpu_has_no_more_free_memory_than_its_host() -> None:
     (device,) = devices(sysctl_output(64 * GIB), 10 * GIB)
     assert (device.total, device.free) == (48 * GIB, 10 * GIB)
 
@@ -298,7 +298,7 @@ class Reading:
 
 @dataclass
 class FakeGpu:
-    """A device as NVML reports it; an integer instead of a value is the error code to raise."""
+    """A device as NVML reports it. If a field is an integer, reading it raises this error code."""
 
     name: str | int
     memory: Reading | int

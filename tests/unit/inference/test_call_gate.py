@@ -1,4 +1,4 @@
-"""Compares the arguments shown while they arrive with `check`, which reads all arguments."""
+"""Tests which part of the arguments of a call is shown before all arguments have arrived."""
 
 import re
 
@@ -134,7 +134,7 @@ def test_arguments_are_shown_up_to_nesting_deeper_than_the_parser_limit(
         ("a\\n\\n<b>c</b>\\n</p> 1 < 2 <", "a\\n\\n<b>c</b>\\n</p> 1 < 2 <"),
     ],
 )
-def test_a_string_is_shown_up_to_a_possible_mark_of_a_call(
+def test_a_string_is_shown_only_up_to_text_that_may_be_a_mark_of_a_call(
     text: str, certain: str, size: int
 ) -> None:
     assert shown(f'{{"text":"{text}","line":3}}', size).startswith(f'{{"text":"{certain}')
@@ -175,7 +175,7 @@ def test_a_string_is_shown_as_its_pieces_arrive() -> None:
         ('{"line": 1, ', '{"path":"a"}', None),
     ],
 )
-def test_missing_part_returns_the_part_of_the_arguments_not_yet_shown(
+def test_missing_part_returns_what_was_not_yet_shown_or_none_for_other_arguments(
     shown: str, arguments: str, rest: str | None
 ) -> None:
     gate = ArgumentsGate(Members(SCHEMA))
@@ -202,7 +202,7 @@ def test_missing_part_returns_the_part_of_the_arguments_not_yet_shown(
         ('{"path": "first\\nsecond', {"path": {"type": "string"}}),
     ],
 )
-def test_bind_restricts_later_arguments_to_the_shown_values(
+def test_bind_returns_a_schema_that_allows_only_the_shown_values(
     arguments: str, bound: JsonObject
 ) -> None:
     gate = ArgumentsGate(Members(SCHEMA))
@@ -320,7 +320,7 @@ def text_of(events: list[ReplyEvent], index: int) -> str:
         replace(OFFER, workflow=Workflow(("get_time",), (), ("get_weather",))),
     ],
 )
-def test_a_call_that_may_be_rejected_by_its_name_is_not_shown(offer: OfferedTools) -> None:
+def test_a_call_is_not_shown_if_it_may_be_rejected_because_of_its_tool(offer: OfferedTools) -> None:
     gate = make_gate(offer)
     assert take_call(gate, 0, "get_weather", PARIS) == []
     assert take_call(gate, 1, "get_time", "{}") == []  # no later call is shown either
@@ -355,13 +355,13 @@ def test_only_the_first_call_is_shown_if_parallel_calls_are_disabled() -> None:
     assert text_of(shown, 1) == ""
 
 
-def test_a_call_of_respond_is_not_shown_as_a_call() -> None:
+def test_a_call_of_the_tool_respond_is_not_shown_as_a_call() -> None:
     gate = make_gate()
     assert take_call(gate, 0, "respond", '{"message": "Hi"}') == []
     assert take_call(gate, 1, "get_weather", PARIS)[0] == ToolCallStarted(0, "id_1", "get_weather")
 
 
-def test_arguments_without_a_started_call_are_not_shown() -> None:
+def test_arguments_of_a_call_that_was_not_started_are_not_shown() -> None:
     gate = make_gate()
     assert gate.take(ToolCallArgumentsDelta(0, "{")) == []
     take_call(gate, 0, "get_weather", "")

@@ -53,7 +53,7 @@ def test_a_backend_error_in_the_first_attempt_is_raised() -> None:
     assert len(backend.upstream_requests) == 1
 
 
-def test_after_a_backend_error_in_a_retry_the_earlier_answer_is_returned() -> None:
+def test_the_earlier_answer_is_returned_if_a_retry_fails_with_a_backend_error() -> None:
     backend = ScriptedBackend(
         [[TextDelta("Prose."), ReplyFinished("stop")], [BackendUnavailable("scripted", "is down")]]
     )

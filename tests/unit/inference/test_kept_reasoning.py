@@ -82,7 +82,7 @@ def test_reasoning_is_inserted_before_the_calls(store: ReasoningStore) -> None:
     assert reasoning.facts == (ReasoningRestored(1),)
 
 
-def test_a_request_in_which_no_message_lacks_reasoning_is_unchanged(store: ReasoningStore) -> None:
+def test_a_request_is_unchanged_if_no_message_lacks_reasoning(store: ReasoningStore) -> None:
     for history in ((ASK,), (ASK, assistant_message("", (LIST,), reasoning="Mine."))):
         request = Request("m", history, {"messages": b"[]"})
         reasoning = begin_answer(store, *history)
@@ -171,7 +171,7 @@ OTHER_HISTORIES = (
 
 
 @pytest.mark.parametrize("history", OTHER_HISTORIES)
-def test_a_message_with_a_different_history_call_or_text_gets_no_reasoning(
+def test_a_message_gets_no_reasoning_if_its_call_its_text_or_its_history_differs(
     store: ReasoningStore, history: tuple[Message, ...]
 ) -> None:
     assert set(thoughts_of(store, *history)) == {None}
@@ -186,12 +186,12 @@ def test_reasoning_of_another_owner_model_or_conversation_is_not_used(
     assert thoughts_of(store, *HISTORY) == ["Look."]
 
 
-def test_messages_before_the_index_start_get_no_reasoning(store: ReasoningStore) -> None:
+def test_messages_before_the_given_start_index_get_no_reasoning(store: ReasoningStore) -> None:
     assert begin_answer(store, *HISTORY, start=2).facts == ()
     assert begin_answer(store, *HISTORY, start=1).facts == (ReasoningRestored(1),)
 
 
-def test_a_stored_id_decides_which_of_two_equal_calls_gets_the_reasoning(
+def test_two_equal_calls_get_their_reasoning_by_their_call_ids(
     store: ReasoningStore,
 ) -> None:
     again = replace(LIST, id="call_2")
@@ -265,7 +265,7 @@ def run_agent(
     return history
 
 
-LONG = 10  # number of calls; each has two entries, with and without its ids
+LONG = 10  # calls of a long conversation; each has two entries, one with its id and one without
 
 
 def test_a_full_store_evicts_the_least_recently_used_conversation() -> None:

@@ -17,7 +17,7 @@ WORDS = ("word ", "another ", "and ", "so ", "on, ", "perhaps ")
 
 
 def events_until_cut(length: ReplyLength, *events: ReplyEvent) -> int:
-    """Return the number of events before the reply is too long, or of all events."""
+    """Return how many events arrive before the reply is too long; all if it never is."""
     for number, event in enumerate(events):
         if length.exceeds((event,)):
             return number
@@ -31,7 +31,9 @@ def test_a_batch_with_the_end_of_the_reply_is_never_too_long(end: ReplyEvent) ->
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_reply_of_as_many_tokens_as_its_limit_is_never_cut(seed: int, size: int) -> None:
+def test_a_reply_with_exactly_as_many_tokens_as_the_limit_is_never_cut(
+    seed: int, size: int
+) -> None:
     tokens = random.Random(seed).choices(WORDS, k=200)
     pieces = [token[at : at + size] for token in tokens for at in range(0, len(token), size)]
     assert events_until_cut(ReplyLength(200), *map(TextDelta, pieces)) == len(pieces)
@@ -109,7 +111,9 @@ def test_a_constrained_call_that_lacks_its_last_brace_is_completed(text: str) ->
 @pytest.mark.parametrize(
     "text", ["", '{"name": "pick", "arguments": {"code": "x', f"{CALL}}}", "[1"]
 )
-def test_any_other_reply_ends_unchanged_with_the_finish_reason_length(text: str) -> None:
+def test_a_reply_is_not_completed_unless_it_is_a_constrained_call_without_its_last_brace(
+    text: str,
+) -> None:
     length = ReplyLength(None, is_constrained=True)
     length.exceeds([TextDelta(text)])
     assert length.end([TextDelta(" ")]) == (TextDelta(" "), ReplyFinished("length"))

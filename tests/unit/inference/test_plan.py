@@ -102,7 +102,7 @@ def test_a_nudge_is_appended_to_the_conversation() -> None:
         (HISTORY, "as_asked", (Compacted(1, 1, 0, 1, 9, 20, 10),), False),
     ],
 )
-def test_the_prompt_cache_is_reset_unless_a_request_continues_its_conversation(
+def test_the_prompt_cache_is_reset_unless_the_prompt_extends_the_previous_prompt(
     messages: Messages, attempt: AttemptKind, facts: tuple[Fact, ...], *, resets: bool
 ) -> None:
     plan = replace(PLAN, messages=messages, facts=facts)
@@ -111,7 +111,7 @@ def test_the_prompt_cache_is_reset_unless_a_request_continues_its_conversation(
     assert not plain.request_for(Attempt(attempt), (), None).resets_cache
 
 
-def test_a_constrained_attempt_has_the_parsing_schema_and_token_limit() -> None:
+def test_the_request_for_an_attempt_has_its_parsing_its_schema_and_a_token_limit() -> None:
     attempt = Attempt("constrained", Parsing.OURS)
     upstream_request = PLAN.request_for(attempt, (), {"type": "object"}, 512)
     assert upstream_request.parsing is Parsing.OURS

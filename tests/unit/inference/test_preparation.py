@@ -60,7 +60,7 @@ def test_a_prompt_is_marked_shortened_only_if_its_conversation_was_shortened(
 
 @pytest.mark.fault("F106")
 @pytest.mark.parametrize("role", ["tool", "function"])
-def test_a_tool_result_in_any_role_is_a_result_and_no_instruction(role: str) -> None:
+def test_a_tool_result_is_not_read_as_an_instruction_whatever_its_role(role: str) -> None:
     source: JsonObject = {"role": role, "name": "get_time", "content": "12:00"}
     message = Message(role, "12:00", json.dump(source))
     offer = plan_request(make_request(user_message("Hi"), message), Policy()).offer
@@ -76,7 +76,7 @@ def test_the_respond_tool_is_offered_after_the_client_tools() -> None:
     ]
 
 
-def test_a_client_tool_called_respond_keeps_its_name() -> None:
+def test_a_client_tool_with_the_name_respond_keeps_this_name() -> None:
     client_tool = make_tool("respond", {"type": "object"})
     offered = first_request_of(make_request(tools=(client_tool,)), RESPOND).tools
     assert offered[0] is client_tool
@@ -96,7 +96,7 @@ def test_a_client_tool_called_respond_keeps_its_name() -> None:
         (make_request(answer_schema=True), RESPOND),
     ],
 )
-def test_respond_is_offered_only_if_the_policy_is_respond_and_the_tool_choice_is_free(
+def test_the_tool_respond_is_offered_only_under_the_text_policy_respond_and_a_free_choice(
     request_: Request, policy: Policy
 ) -> None:
     assert first_request_of(request_, policy).tools == (WEATHER, CLOCK)
@@ -161,7 +161,7 @@ def test_the_workflow_of_the_client_replaces_the_workflow_of_the_operator() -> N
 
 
 @pytest.mark.parametrize("resets", [True, False])
-def test_the_quirk_resets_state_resets_the_prompt_cache_in_both_attempts(*, resets: bool) -> None:
+def test_with_the_quirk_resets_state_both_attempts_reset_the_prompt_cache(*, resets: bool) -> None:
     quirks = Quirks(resets_state=resets, calls_in_parallel=not resets)
     turn = prepare(make_request(), Policy(quirks=quirks), CountedIds())
     first = turn.next_request()
@@ -173,7 +173,7 @@ def test_the_quirk_resets_state_resets_the_prompt_cache_in_both_attempts(*, rese
     assert first.calls_singly is resets
 
 
-def test_the_context_is_fitted_with_respond_among_the_tools() -> None:
+def test_the_method_fit_receives_the_tool_respond_with_the_client_tools() -> None:
     class LastMessageOnly:
         def fit(
             self, messages: tuple[Message, ...], tools: tuple[Tool, ...], max_tokens: int | None
@@ -191,7 +191,7 @@ def test_the_context_is_fitted_with_respond_among_the_tools() -> None:
     assert Unchecked("x", "y") in turn.facts
 
 
-def test_the_context_is_fitted_with_the_reserve_for_the_answer() -> None:
+def test_the_method_fit_receives_the_answer_reserve_or_else_max_tokens() -> None:
     reserves: list[int | None] = []
 
     class RecordingFitting:
@@ -208,7 +208,7 @@ def test_the_context_is_fitted_with_the_reserve_for_the_answer() -> None:
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_the_fitted_messages_are_sent_or_all_messages_if_none_were_fitted(is_cut: bool) -> None:
+def test_the_fitted_messages_are_sent_or_else_all_messages_of_the_request(is_cut: bool) -> None:
     plan = plan_request(make_request(user_message("one"), user_message("two")), Policy())
     fitted = Fitted(plan.messages[-1:]) if is_cut else None
     turn = begin(plan, CountedIds(), lambda: True, fitted)
@@ -238,7 +238,7 @@ def test_guardrails_read_the_complete_history_before_it_is_shortened() -> None:
     assert RoundsExceeded in facts_of(Policy(most_rounds=4))
 
 
-def test_single_guardrails_can_be_disabled() -> None:
+def test_guardrails_can_be_disabled_one_by_one() -> None:
     def offer_without(*parts: Part) -> OfferedTools:
         policy = Policy(text_policy=TextPolicy.RESPOND, without=frozenset(parts))
         offer = plan_request(make_request(), policy).offer

@@ -40,7 +40,7 @@ WORDS = [TextDelta("It "), TextDelta("is "), TextDelta("noon.")]
 WITH_LOGPROBS = [TextDelta("x", {"content": []}), TextDelta("y", {"content": []})]
 
 
-def test_adjacent_deltas_are_joined_and_other_events_unchanged() -> None:
+def test_adjacent_deltas_are_joined_and_other_events_are_unchanged() -> None:
     thoughts = [ReasoningDelta("h"), ReasoningDelta("m")]
     progress = PromptProgress(3, 1, 2)
     events: list[ReplyEvent] = [
@@ -169,7 +169,7 @@ def test_batches_give_the_same_result_as_single_events(
     assert together.turn.state is alone.turn.state
 
 
-def test_events_before_the_error_of_a_strict_turn_are_returned() -> None:
+def test_the_events_that_precede_the_error_of_a_strict_turn_are_shown() -> None:
     policy = Policy(text_policy=TextPolicy.REQUIRE, is_strict=True, attempts=1)
     book, shown = Playbook.of(make_request(), policy).ask(), list[ReplyEvent]()
     with pytest.raises(GuardrailsExhausted):
@@ -203,7 +203,7 @@ def guarded_reader(*, streams_calls: bool = False) -> GuardedReader:
     return GuardedReader(OFFER, gate, CountedIds(), shown)
 
 
-def test_text_is_shown_as_it_arrives_and_calls_wait_for_the_verdict() -> None:
+def test_text_is_shown_while_it_arrives_but_a_call_only_after_the_verdict() -> None:
     reader = guarded_reader()
     assert reader.read(ReasoningDelta("hm")) == [ReasoningDelta("hm")]
     assert reader.read(TextDelta("Noon.\n<tool")) == [TextDelta("Noon.")]
@@ -235,7 +235,7 @@ def test_reading_stops_at_repeated_calls_except_in_observe_mode() -> None:
     assert not any(isinstance(fact, Unchecked) for fact in observing.finish("stop")[1].facts)
 
 
-def test_text_held_as_a_possible_call_is_shown_by_finish() -> None:
+def test_finish_shows_text_that_was_held_because_it_could_become_a_call() -> None:
     reader = guarded_reader()
     assert reader.read(TextDelta("Noon. <tool")) == [TextDelta("Noon.")]
     shown, verdict = reader.finish("stop")
@@ -259,7 +259,7 @@ def test_a_call_is_shown_while_it_arrives() -> None:
     assert reader.complete(verdict, is_only_reply=True) == [ToolCallArgumentsDelta(0, '"}')]
 
 
-def test_a_call_after_a_call_in_text_waits_for_the_verdict() -> None:
+def test_a_structured_call_after_a_call_in_text_is_not_shown_before_the_verdict() -> None:
     reader = guarded_reader(streams_calls=True)
     reader.read(TextDelta('<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'))
     reader.read(TextDelta("\n\n"))
@@ -332,7 +332,7 @@ BUGGY = Syntax("buggy", ("<bug>",), read_with_a_bug)
     [["Noon. <bug> x", "and on"], ["Noon. <bug>"]],
     ids=["while the reply arrives", "at its end"],
 )
-def test_an_internal_error_of_the_guardrails_does_not_affect_an_observed_client(
+def test_an_internal_error_of_the_guardrails_does_not_affect_clients_in_observe_mode(
     pieces: list[str],
 ) -> None:
     offer = OfferedTools((CLOCK,), TextPolicy.ACCEPT, (BUGGY,))

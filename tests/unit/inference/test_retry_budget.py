@@ -32,7 +32,7 @@ def test_retries_under_load_are_at_most_a_fifth_of_the_requests() -> None:
     assert further == (50 + 1000) / 5
 
 
-def test_at_most_ten_unused_retries_are_saved() -> None:
+def test_unused_retries_are_saved_for_later_but_at_most_ten() -> None:
     budget = RetryBudget()
     with ExitStack() as stack:
         tickets(stack, budget, 1000)
@@ -40,7 +40,7 @@ def test_at_most_ten_unused_retries_are_saved() -> None:
         assert sum(ticket.may_retry() for ticket in tickets(stack, budget, 100)) == 10
 
 
-def test_a_request_that_was_granted_a_retry_is_granted_a_second_retry() -> None:
+def test_a_request_that_was_granted_one_retry_is_also_granted_a_second() -> None:
     with ExitStack() as stack:
         budget = RetryBudget(floor=1)
         first, second = tickets(stack, budget, 2)
@@ -57,7 +57,7 @@ def test_a_request_that_fails_returns_its_retry_to_the_budget() -> None:
 
 
 @given(st.lists(st.integers(min_value=0, max_value=19), max_size=200))
-def test_retries_of_random_requests_never_exceed_the_budget_and_are_returned_to_it(
+def test_in_any_order_of_requests_retries_stay_within_the_budget_and_return_to_it(
     steps: list[int],
 ) -> None:
     budget = RetryBudget()

@@ -29,7 +29,7 @@ def test_an_answer_has_begun_after_text_or_the_beginning_of_a_call() -> None:
     assert answer_with_open_call("").is_begun
 
 
-def test_an_open_call_is_completed_by_matching_arguments() -> None:
+def test_an_open_call_is_completed_by_arguments_that_begin_with_the_shown_text() -> None:
     shown = answer_with_open_call()
     assert shown.close_call(ROME.arguments) is None
     assert shown.close_call(PARIS.arguments) == [ToolCallArgumentsDelta(0, 'ris"}')]
@@ -47,7 +47,7 @@ def test_an_open_call_is_not_completed_by_a_call_that_was_shown_before() -> None
     assert shown.admits([PARIS, PARIS])
 
 
-def test_the_matching_call_with_the_same_id_completes_the_open_call() -> None:
+def test_of_two_matching_calls_the_call_with_the_same_id_completes_the_open_call() -> None:
     other = ToolCall("c", "get_weather", '{"city": "Palermo"}')
     shown = answer_with_open_call()
     assert shown.complete_calls((other, PARIS)) == [

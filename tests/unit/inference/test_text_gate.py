@@ -75,13 +75,13 @@ def test_a_respond_message_is_not_shown_if_may_answer_is_false() -> None:
     assert gate.show(RespondText("Done.")) == []
 
 
-def test_calling_complete_adds_no_text_if_an_earlier_reply_was_shown() -> None:
+def test_the_method_complete_adds_no_text_unless_the_reply_is_the_only_one() -> None:
     assert first_reply_gate().complete(Accepted("Good day", (PARIS,)), is_only_reply=False) == [
         ToolCalled(0, PARIS)
     ]
 
 
-def test_text_and_calls_are_shown_only_at_the_end_after_a_broken_call() -> None:
+def test_after_a_broken_call_text_and_calls_are_shown_only_at_the_end() -> None:
     gate = first_reply_gate()
     assert gate.show(Prose("One.")) == [TextDelta("One.")]
     assert gate.show(WithheldText("<tool_call>{")) == []
@@ -92,7 +92,7 @@ def test_text_and_calls_are_shown_only_at_the_end_after_a_broken_call() -> None:
     assert gate.complete(answer, is_only_reply=True) == [TextDelta("<tool_call>{Two.Three.")]
 
 
-def test_a_shown_call_releases_held_prose_and_holds_later_text() -> None:
+def test_held_prose_is_shown_before_a_call_and_later_text_is_held_until_complete() -> None:
     gate = streaming_gate(SentAnswer(), shows_prose=False)
     gate.show(Prose("Looking."))
     assert gate.show_call(ToolCallStarted(0, "a", "get_weather")) == []
@@ -128,7 +128,7 @@ def test_a_continuation_adds_only_text_that_was_not_shown_before() -> None:
     assert added("I'll look. It is sunny.") == [TextDelta(" It is sunny.")]
 
 
-def test_text_is_added_only_without_calls_if_adds_text_is_false() -> None:
+def test_if_adds_text_is_false_text_is_added_only_to_a_reply_without_calls() -> None:
     gate = continuation_gate("I'll look.", adds_text=False)
     assert gate.complete(Accepted("Sorry.", (PARIS,)), is_only_reply=False) == [
         ToolCalled(0, PARIS)
@@ -194,7 +194,7 @@ def test_reasoning_is_never_held() -> None:
     assert gate.show(Prose("get_weather{")) == []
 
 
-def test_a_respond_message_a_call_or_the_end_releases_held_text() -> None:
+def test_held_text_is_released_by_a_respond_message_or_by_a_call_or_at_the_end() -> None:
     held_text = TextDelta(BEGINNING)
     gate = lookahead_gate()
     gate.show(Prose(BEGINNING))
@@ -214,7 +214,7 @@ def test_a_respond_message_a_call_or_the_end_releases_held_text() -> None:
     assert gate.end() == []
 
 
-def test_prose_is_not_shown_before_complete_is_called_if_shows_prose_is_false() -> None:
+def test_if_shows_prose_is_false_prose_is_shown_only_by_complete() -> None:
     gate = lookahead_gate(shows_prose=False)
     assert gate.is_unseen
     assert gate.show(Prose("It")) == []

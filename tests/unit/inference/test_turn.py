@@ -89,7 +89,7 @@ def test_the_usage_of_one_attempt_is_unchanged() -> None:
     assert annotate(FIRST, [FIRST]) is FIRST
 
 
-def test_the_usage_of_the_last_attempt_gets_a_member_with_the_sums() -> None:
+def test_the_usage_of_the_last_attempt_gets_a_member_with_the_sums_of_all_attempts() -> None:
     usage_event = annotate(SECOND, [FIRST, SECOND])
     sums = {"prompt_tokens": 30, "completion_tokens": 12, "total_tokens": 42}
     assert usage_event.timings == {"x": 1}
@@ -147,7 +147,7 @@ def test_text_like_a_call_is_returned_unchanged_if_tool_choice_is_none() -> None
     book.end()
 
 
-def test_a_call_is_retried_or_dropped_after_text_if_tool_choice_is_none() -> None:
+def test_with_tool_choice_none_a_call_is_retried_but_dropped_if_text_was_shown() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
     call(book, "get_weather", PARIS)
     book.ask()
@@ -164,7 +164,7 @@ def test_a_call_is_retried_or_dropped_after_text_if_tool_choice_is_none() -> Non
     assert Dropped("forbidden_call") in again.turn.facts
 
 
-def test_two_replies_with_calls_exhaust_the_turn_if_tool_choice_is_none() -> None:
+def test_with_tool_choice_none_a_second_reply_with_a_call_ends_the_turn() -> None:
     book = Playbook.of(make_request(choice=ToolUse.NONE)).ask()
     call(book, "get_weather", PARIS)
     call(book.ask(), "get_weather", PARIS)
@@ -267,7 +267,7 @@ def test_text_that_is_the_end_of_a_call_is_not_shown_with_the_structured_call() 
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_value_with_a_closing_mark_of_its_call_is_retried_once(stream: bool) -> None:
+def test_a_call_with_a_closing_mark_in_a_value_is_retried_once(stream: bool) -> None:
     book = Playbook.of(make_request(stream=stream)).ask()
     call(book, "get_weather", '{"city": "Paris</parameter>"}')
     book.shown.clear()
@@ -328,7 +328,7 @@ def test_a_call_of_an_answer_tool_that_was_not_offered_is_read_in_every_format(r
         assert is_read is (row.name not in NEED_A_TOOL)
 
 
-def test_a_call_after_a_call_of_a_respond_tool_that_was_not_offered_is_kept() -> None:
+def test_a_call_is_kept_if_it_follows_a_call_of_a_respond_tool_that_was_not_offered() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(ToolCallStarted(0, "x", "respond"))
     book.receive(ToolCallArgumentsDelta(0, '{"message": "I look."}'))
@@ -404,7 +404,7 @@ def test_a_call_after_respond_is_returned_with_the_message_of_respond() -> None:
     book.end()
 
 
-def test_prose_is_nudged_under_the_policy_respond_and_the_message_is_returned() -> None:
+def test_under_the_policy_respond_prose_is_nudged_and_then_the_message_is_returned() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, "It is sunny.")
     book.ask()
@@ -439,7 +439,7 @@ def test_two_empty_replies_end_the_turn_with_a_message() -> None:
     book.end()
 
 
-def test_prose_instead_of_a_required_call_ends_in_the_constrained_attempt() -> None:
+def test_prose_for_a_required_call_is_retried_until_the_constrained_attempt() -> None:
     book = Playbook.of(make_request(), REQUIRE).ask()
     write(book, "No.")
     book.ask()
@@ -511,7 +511,7 @@ def test_each_retry_appends_messages_without_changing_earlier_messages() -> None
     assert len(third) > len(second) > len(first)
 
 
-def test_after_three_invalid_calls_the_answer_is_the_reason_without_a_call() -> None:
+def test_after_three_invalid_calls_the_answer_says_the_reason_and_has_no_call() -> None:
     book = Playbook.of(make_request()).ask()
     call(book, "get_weather", BAD_UNIT)
     book.ask()
@@ -757,7 +757,7 @@ def test_abandon_returns_nothing_after_text_of_the_retry_was_shown() -> None:
     assert book.turn.abandon() == ()
 
 
-def test_calling_cut_off_ends_shown_text_with_the_finish_reason_length() -> None:
+def test_the_method_cut_off_ends_shown_text_with_the_finish_reason_length() -> None:
     book = Playbook.of(make_request(tools=())).ask()
     book.receive(TextDelta("and on")).expect(TextDelta("and on"))
     book.shown += book.turn.cut_off()
@@ -765,7 +765,7 @@ def test_calling_cut_off_ends_shown_text_with_the_finish_reason_length() -> None
     book.end()
 
 
-def test_calling_cut_off_shows_held_text_without_a_partial_call() -> None:
+def test_the_method_cut_off_shows_held_text_without_a_partial_call() -> None:
     book = Playbook.of(make_request()).ask()
     book.receive(TextDelta("Let me see.\n"), TextDelta('<tool_call>\n{"name": "get_ti'))
     book.shown += book.turn.cut_off()
@@ -773,7 +773,7 @@ def test_calling_cut_off_shows_held_text_without_a_partial_call() -> None:
     assert all(isinstance(event, TextDelta) for event in book.shown)
 
 
-def test_calling_cut_off_returns_prose_although_a_call_is_required() -> None:
+def test_the_method_cut_off_returns_prose_even_if_a_call_is_required() -> None:
     book = Playbook.of(make_request(choice=ToolUse.REQUIRED)).ask()
     book.receive(TextDelta("and on"))
     book.shown += book.turn.cut_off()
@@ -781,7 +781,7 @@ def test_calling_cut_off_returns_prose_although_a_call_is_required() -> None:
     book.end()
 
 
-def test_calling_cut_off_returns_nothing_before_the_first_content() -> None:
+def test_the_method_cut_off_returns_nothing_before_the_first_content() -> None:
     book = Playbook.of(make_request())
     assert book.turn.cut_off() == ()
     book.ask()

@@ -1,4 +1,4 @@
-"""The configuration of each coding agent, for one run and permanently."""
+"""Tests how each coding agent is configured, for a single run or permanently."""
 
 import tomllib
 
@@ -13,7 +13,7 @@ WITHOUT_WINDOW = Endpoint("http://127.0.0.1:8367", "m")
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_the_profile_of_every_agent_contains_the_url_the_model_and_the_window(name: str) -> None:
+def test_the_profile_of_every_agent_contains_url_model_and_window(name: str) -> None:
     text = describe(AGENTS[name].profile(ENDPOINT), AGENTS[name].program)
     assert ENDPOINT.url in text
     assert ENDPOINT.model in text

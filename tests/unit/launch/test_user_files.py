@@ -1,4 +1,4 @@
-"""Files of the user: an installation adds entries, and its removal restores every byte."""
+"""Tests that `install` adds entries to a file of the user, and `remove` restores every byte."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ ORIGINALS = {
 
 @pytest.mark.parametrize("original", ORIGINALS.values(), ids=ORIGINALS)
 @pytest.mark.parametrize("times", [1, 2])
-def test_remove_restores_every_byte_of_the_file_as_before_install(
+def test_remove_restores_every_byte_that_the_file_had_before_install(
     file: Path, original: bytes, times: int
 ) -> None:
     file.parent.mkdir()
@@ -91,7 +91,7 @@ def test_remove_without_install_returns_false_and_does_not_change_the_file(file:
 
 
 @pytest.mark.parametrize("content", [b"// comment\n{}", b"[]", b"{"], ids=repr)
-def test_install_refuses_and_does_not_change_a_file_that_is_not_a_json_object(
+def test_installing_into_a_file_that_is_not_a_json_object_is_refused_and_changes_nothing(
     file: Path, content: bytes
 ) -> None:
     file.parent.mkdir()
@@ -102,7 +102,9 @@ def test_install_refuses_and_does_not_change_a_file_that_is_not_a_json_object(
     assert [*file.parent.iterdir()] == [file]
 
 
-def test_install_of_text_refuses_and_does_not_replace_an_existing_file(file: Path) -> None:
+def test_installing_text_over_an_existing_file_is_refused_and_does_not_change_it(
+    file: Path,
+) -> None:
     file.parent.mkdir()
     file.write_bytes(b"mine")
     with pytest.raises(InvalidConfiguration, match="rename it first"):

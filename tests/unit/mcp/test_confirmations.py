@@ -151,7 +151,7 @@ async def test_a_call_above_the_limit_of_waiting_calls_is_unanswered() -> None:
 
 
 @pytest.mark.fault("F102")
-async def test_a_second_client_at_the_limit_displaces_the_latest_call_of_the_first_client() -> None:
+async def test_at_the_limit_a_call_of_a_second_client_displaces_the_latest_of_the_first() -> None:
     confirmations = Confirmations(most=2)
     task = [
         asyncio.create_task(confirmations.ask(DELETE, {"n": n}, ANNA, TIMEOUT_SECONDS))

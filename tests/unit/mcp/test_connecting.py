@@ -25,7 +25,7 @@ from tests.timeouts import TIMEOUT_SECONDS
 
 REPOSITORY = Path(__file__).parents[3]
 
-# A process that starts a program which ignores the end of its input and SIGTERM.
+# A process that starts a program which ignores SIGTERM and the end of its input.
 HOST = """
 import asyncio
 from proxy.processes.process import LogTail
@@ -127,7 +127,7 @@ def test_commas_and_brackets_in_strings_are_not_counted_as_values(
     assert has_too_many_values(document.encode()) is is_many
 
 
-async def test_the_call_fails_and_on_lost_is_called_if_the_program_exits() -> None:
+async def test_if_the_program_exits_the_running_call_fails_and_on_lost_is_called() -> None:
     lost = asyncio.Event()
     async with connect(program(), LogTail(), lambda _: lost.set()) as client:
         with pytest.raises(MCPError, match="Connection closed"):
@@ -136,7 +136,7 @@ async def test_the_call_fails_and_on_lost_is_called_if_the_program_exits() -> No
 
 
 @pytest.mark.fault("F68")
-async def test_messages_without_a_request_use_less_than_four_mebibytes() -> None:
+async def test_messages_that_answer_no_request_use_less_than_four_mebibytes() -> None:
     tracemalloc.start()
     try:
         async with connect(program("chatter"), LogTail(), print) as client:
@@ -149,7 +149,7 @@ async def test_messages_without_a_request_use_less_than_four_mebibytes() -> None
 
 
 @pytest.mark.fault("F68")
-def test_the_allowance_for_messages_without_a_request_recovers_with_time() -> None:
+def test_the_allowance_for_messages_that_answer_no_request_recovers_with_time() -> None:
     now = 0.0
     events: list[str] = []
     allowance = Allowance(events.append, clock=lambda: now)

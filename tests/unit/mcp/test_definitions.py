@@ -71,7 +71,7 @@ def test_the_first_of_two_tools_with_the_same_sanitized_name_is_offered() -> Non
     assert "two tools with the name 'notes_list'" in selection.warnings[0]
 
 
-def test_an_offered_tool_has_no_schema_uri_and_a_truncated_description() -> None:
+def test_an_offered_tool_has_a_truncated_description_and_no_schema_uri() -> None:
     long = Definition("get", "x" * 5000, GET.parameters)
     selection = select([long], ServerSpec("a", tools=("*",)))
     (offered,) = selection.tools

@@ -236,7 +236,7 @@ def test_the_offered_tools_depend_on_the_setting_offer_and_on_the_request(
     assert names(offer, *requests, has_client_tools=has_client_tools) == offered
 
 
-def test_the_tool_of_the_requested_server_is_offered_if_two_tools_have_one_name() -> None:
+def test_of_two_tools_with_the_same_name_the_tool_of_the_requested_server_is_offered() -> None:
     for offer in (ON_REQUEST, ALWAYS):
         offered = offer.select_tools((), [request_server("files")], "")
         assert FILES[1] in offered

@@ -28,7 +28,7 @@ def call(name: str, arguments: str = "{}") -> ToolCall:
     return ToolCall(name, name, arguments)
 
 
-async def test_calls_of_one_reply_run_on_a_program_and_an_http_server() -> None:
+async def test_calls_of_one_reply_can_go_to_a_program_and_to_an_http_server() -> None:
     async with tool_server_over_http() as server:
         specs = (
             program(tools=("echo",), prefix="p_"),
@@ -59,7 +59,7 @@ async def test_canceling_a_call_cancels_it_at_the_http_server() -> None:
             await server.cancelled.wait()
 
 
-async def test_a_call_fails_during_a_fault_of_its_http_server_and_then_succeeds() -> None:
+async def test_a_call_fails_while_its_http_server_is_faulty_and_succeeds_afterwards() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
         async with open_fleet((spec,), LONG_TIMEOUTS) as fleet:
@@ -73,7 +73,7 @@ async def test_a_call_fails_during_a_fault_of_its_http_server_and_then_succeeds(
             assert (added.text, added.status) == ("3", Status.DONE)
 
 
-async def test_a_call_of_a_stopped_http_server_fails_and_a_new_server_is_used() -> None:
+async def test_a_call_fails_if_its_http_server_stops_and_later_calls_use_its_successor() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("adder", server.url, {"authorization": SECRET}, tools=("*",))
         fleet = ToolServerFleet(LONG_TIMEOUTS)
@@ -86,7 +86,7 @@ async def test_a_call_of_a_stopped_http_server_fails_and_a_new_server_is_used() 
     assert lost.status in (Status.LOST, Status.FAILED)
     async with tool_server_over_http(server.address):
         texts = {""}
-        while "3" not in texts:  # the first calls may fail before it is reconnected
+        while "3" not in texts:  # until the fleet has reconnected, calls may fail
             (added,) = await tools.execute([call("add", '{"a":1,"b":2}')], RoundContext())
             texts.add(added.text)
         await fleet.close()
@@ -133,7 +133,7 @@ async def test_a_reload_restarts_only_changed_servers_and_stops_removed_servers(
         assert {*second} == {"pid", "o_pid", "s_pid"}
         for name in ("o_pid", "g_pid"):
             await until_gone(first[name])
-        # requests from before the reload may still call the remaining tools
+        # a request from before the reload may still call the removed server, and gets an error
         (called,) = await before.execute([call("g_pid")], RoundContext())
         assert (called.text, fleet.protocol_of("gone")) == (WITHDRAWN, ("", ""))
     for pid in second.values():

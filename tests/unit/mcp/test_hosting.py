@@ -56,7 +56,7 @@ def test_the_error_without_the_mcp_sdk_says_what_to_install(
     assert specs_of(Settings()) == ()
 
 
-def test_the_hosting_has_the_offer_the_rounds_and_the_hosted_tools_of_the_settings() -> None:
+def test_hosting_takes_offer_rounds_and_hosted_tools_from_the_settings() -> None:
     source = FakeSource({"a": (served("find", "a"),)})
     hosting = hosting_of(SETTINGS.tools, source)
     assert hosting.offer.offering == "always"

@@ -28,12 +28,12 @@ def test_inspect_servers_lists_all_definitions_and_the_offered_tools() -> None:
     assert document["digest"] == listing.digest
 
 
-def test_the_digest_covers_all_tools_if_no_tool_is_offered() -> None:
+def test_the_digest_covers_all_tools_even_if_none_is_offered() -> None:
     (listing,) = asyncio.run(inspect_servers(settings(tools=())))
     assert listing.digest == digest_of(listing.definitions)
 
 
-def test_call_once_to_a_program_that_cannot_run_fails_with_the_reason() -> None:
+def test_call_once_fails_with_the_reason_if_the_program_cannot_run() -> None:
     broken = Settings.model_validate({"mcp": {"fake": {"command": ["/no/such/program"]}}})
     with pytest.raises(InvalidConfiguration, match="cannot run /no/such/program"):
         asyncio.run(call_once(broken, "fake.echo", {}))

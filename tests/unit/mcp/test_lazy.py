@@ -86,7 +86,7 @@ async def test_a_reload_starts_new_servers_and_stops_removed_servers(tmp_path: P
     assert second.read_text().count("started") == 1
 
 
-async def test_recall_is_offered_only_if_compaction_and_guardrails_are_on() -> None:
+async def test_the_tool_recall_is_offered_only_if_compaction_and_guardrails_are_on() -> None:
     def recalls(**others: dict[str, object]) -> bool:
         settings: dict[str, dict[str, object]] = {"context": {"recall": True}}
         hosting = tools.apply(Settings.model_validate({**settings, **others}))

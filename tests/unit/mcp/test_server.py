@@ -1,4 +1,4 @@
-"""A single tool server, usually a program that violates the protocol on request."""
+"""Tests a single tool server: usually a fake program that breaks the protocol if told to."""
 
 import asyncio
 import json
@@ -298,7 +298,7 @@ async def test_a_server_that_was_never_started_can_be_stopped() -> None:
     await server.wait_closed()
 
 
-async def test_connections_to_a_url_are_retried_more_often_than_the_limit_for_programs() -> None:
+async def test_the_restart_limit_of_programs_does_not_apply_to_connections_to_a_url() -> None:
     tries = asyncio.Semaphore(0)
 
     def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -351,7 +351,7 @@ async def test_a_program_that_is_starting_exits_when_its_server_is_stopped(
             os.kill(int(started.split()[0]), 0)
 
 
-async def test_the_next_call_uses_a_new_session_after_the_server_lost_a_session() -> None:
+async def test_after_a_lost_session_one_call_fails_and_the_next_uses_a_new_session() -> None:
     forgetful = ForgetfulToolServer()
     async with listening(forgetful) as url:
         spec = ServerSpec("old", f"{url.url}/mcp", tools=("echo",))
@@ -360,7 +360,7 @@ async def test_the_next_call_uses_a_new_session_after_the_server_lost_a_session(
             forgetful.sessions.clear()
             refused = await call(server, "echo")
             assert (refused.text, refused.error) == (UNREACHABLE, "session")
-            # `until_true` checks in every turn of the event loop; the server is ready again soon
+            # this state is short, but `until_true` checks in every turn of the event loop
             await until_true(lambda: server.state is not RestartState.READY)
             assert await call(server, "echo") == ToolCallResult("hi")
 

@@ -38,7 +38,7 @@ def make_board(most: int = 3) -> Board:
     return Board(most, clock=lambda: 0.0)
 
 
-def test_the_row_of_a_request_shows_its_phase_and_after_the_end_its_outcome() -> None:
+def test_the_row_of_a_request_shows_its_phase_until_it_ends_and_then_its_outcome() -> None:
     board, request = make_board(), RunningRequest()
     number = board.open(request)
     request.stage = RequestStage.QUEUED
@@ -52,7 +52,7 @@ def test_the_row_of_a_request_shows_its_phase_and_after_the_end_its_outcome() ->
     assert board.running_rows() == ()
 
 
-def test_only_rows_changed_since_the_given_number_are_returned() -> None:
+def test_changes_returns_only_the_rows_that_changed_after_the_given_number() -> None:
     board = make_board()
     first, second = (board.open(RunningRequest()) for _ in range(2))
     seen = board.changes(0)
@@ -64,7 +64,7 @@ def test_only_rows_changed_since_the_given_number_are_returned() -> None:
     assert row.id == board.name_of(first)
 
 
-def test_a_change_is_lost_if_a_removed_row_had_changed_since_the_given_number() -> None:
+def test_a_change_is_reported_as_lost_if_its_row_was_removed_before_it_was_read() -> None:
     board = make_board(most=1)
     seen = board.number
     for _ in range(2):
@@ -75,7 +75,7 @@ def test_a_change_is_lost_if_a_removed_row_had_changed_since_the_given_number() 
     assert board.cancel(1) is None
 
 
-def test_rows_before_a_number_are_the_older_rows() -> None:
+def test_the_argument_before_selects_the_rows_older_than_this_number() -> None:
     board = make_board(most=9)
     for _ in range(5):
         board.close(board.open(RunningRequest()), RECORD)
@@ -83,7 +83,7 @@ def test_rows_before_a_number_are_the_older_rows() -> None:
     assert [row.id for row in board.rows(2, before=4)] == [board.name_of(3), board.name_of(2)]
 
 
-def test_the_latest_rows_include_running_requests_older_than_the_limit() -> None:
+def test_latest_returns_the_latest_rows_and_all_running_requests() -> None:
     board = make_board(most=9)
     stuck = board.open(RunningRequest())
     for _ in range(5):
@@ -91,7 +91,7 @@ def test_the_latest_rows_include_running_requests_older_than_the_limit() -> None
     assert [board.number_of(row.id) for row in board.latest(2)] == [6, 5, stuck]
 
 
-def test_a_change_is_lost_if_more_rows_changed_than_the_limit_allows() -> None:
+def test_changes_are_reported_as_lost_if_they_exceed_the_given_limit() -> None:
     board = make_board(most=9)
     for _ in range(3):
         board.close(board.open(RunningRequest()), RECORD)
@@ -110,7 +110,7 @@ def test_cancel_returns_whether_the_running_request_was_canceled() -> None:
     assert len(request.cancelled) == 2
 
 
-def test_a_row_has_an_exchange_after_it_was_stored() -> None:
+def test_has_exchange_of_a_row_is_true_after_its_exchange_was_stored() -> None:
     exchanges = set[int]()
     board = Board(has_exchange=exchanges.__contains__)
     number = board.open(RunningRequest())
@@ -123,7 +123,7 @@ def test_a_row_has_an_exchange_after_it_was_stored() -> None:
 @pytest.mark.parametrize(
     "name", ["", "1", "zzz-1", "{own}-", "{own}-x", "{own}-²", "{own}-" + "9" * 40]
 )
-def test_an_invalid_row_name_or_a_row_of_another_board_has_no_number(
+def test_number_of_returns_none_for_an_invalid_name_or_a_row_of_another_board(
     name: str,
 ) -> None:
     board = make_board()

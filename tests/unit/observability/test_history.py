@@ -60,13 +60,13 @@ def test_counts_and_buckets_of_the_history_equal_the_prometheus_counters(
         assert sum(point.output for point in points) == totals.start[""].output
 
 
-def test_a_request_is_counted_by_its_outcome_or_as_failed_or_as_left() -> None:
+def test_a_request_is_counted_by_its_outcome_unless_it_failed_or_its_client_left() -> None:
     assert kind_of(replace(RECORD, outcome=ReplyOutcome.CLEAN)) == "clean"
     assert kind_of(replace(RECORD, status=502)) == "failed"
     assert kind_of(replace(RECORD, status=CLIENT_LEFT)) == "left"
 
 
-def test_prompts_without_a_reported_number_of_cached_tokens_are_not_in_measured() -> None:
+def test_a_prompt_counts_as_measured_only_if_its_cached_tokens_were_reported() -> None:
     history = History()
     history.count(replace(RECORD, tokens=Tokens(100, 80, 1)), 0.0)
     history.count(replace(RECORD, tokens=Tokens(100, None, 1)), 0.0)

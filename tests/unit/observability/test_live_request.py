@@ -59,7 +59,7 @@ def run_attempts(request: LiveRequest, *failures: TemperError | None) -> None:
                 raise failure
 
 
-def test_a_record_has_the_queue_time_time_to_first_token_and_total_in_seconds() -> None:
+def test_a_record_has_queue_time_first_token_time_and_total_time_in_seconds() -> None:
     request = make_request()
     request.wait(None)
     request.admit(0.0)
@@ -75,7 +75,7 @@ def test_a_record_has_the_queue_time_time_to_first_token_and_total_in_seconds() 
     assert record.left is None
 
 
-def test_the_defect_or_error_of_an_attempt_is_not_recorded_for_the_other_attempts() -> None:
+def test_each_attempt_has_only_its_own_defect_or_error() -> None:
     request = make_request()
     run_attempts(request, None, BackendTimedOut("b", "was slow"))
     request.facts = (AskedFact("as_asked"), RejectedReply("prose"), AskedFact("nudged"))
@@ -279,7 +279,7 @@ def test_the_board_shows_each_stage_of_a_request_and_its_tool_calls() -> None:
     assert record.prefix_broken == PrefixBroken(1, "rewritten")
 
 
-def test_prompt_progress_changes_the_row_at_most_once_a_second_and_at_its_end() -> None:
+def test_prompt_progress_changes_the_row_once_a_second_and_at_the_end_of_the_prompt() -> None:
     board, now = Board(clock=lambda: 0.0), [100.0]
     request = LiveRequest("r", clock=lambda: now[0], link=BoardLink(board))
     changes = board.number
@@ -326,7 +326,7 @@ def test_a_canceled_request_is_recorded_with_status_499(*, can_leave: bool) -> N
     assert not LiveRequest("r").cancel()
 
 
-def test_the_stage_is_waiting_for_person_until_no_call_waits_for_approval() -> None:
+def test_the_stage_is_waiting_for_person_while_any_call_waits_for_approval() -> None:
     board = Board()
     live = LiveRequest("r", clock=iter(range(100)).__next__, link=BoardLink(board))
     live.wait_for_person("1", "search", "delete")

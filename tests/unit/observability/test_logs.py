@@ -42,7 +42,7 @@ def test_in_kubernetes_the_replica_name_is_the_host_name(monkeypatch: pytest.Mon
     assert replica_name() == socket.gethostname()
 
 
-def test_the_environment_variable_pod_name_is_the_replica_name(
+def test_the_value_of_the_variable_pod_name_is_the_replica_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
@@ -174,7 +174,7 @@ def test_the_variable_columns_overrides_the_terminal_width_and_the_default_is_80
     os.close(parent)
 
 
-def test_colors_are_off_without_a_terminal_or_with_no_color_or_term_dumb(
+def test_colors_need_a_terminal_and_are_off_if_no_color_is_set_or_term_is_dumb(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Terminal(StringIO):

@@ -58,7 +58,7 @@ def test_requests_are_labeled_by_dialect() -> None:
     assert exposition.value("temper_requests_total") == 3
 
 
-def test_attempts_are_counted_by_reason_and_result_and_disconnects_by_phase() -> None:
+def test_attempts_are_counted_by_reason_and_result_but_disconnects_by_phase() -> None:
     failed = AttemptRecord("constrained", 1.0, 1.0, error="timed_out")
     left = replace(RECORD, status=499, outcome=None, left="streaming")
     exposition = exposition_of(RECORD, replace(RECORD, attempts=(failed,)), left)
@@ -119,7 +119,7 @@ def test_requests_and_tokens_are_counted_per_owner_of_an_api_key() -> None:
     exposition = exposition_of(RECORD, replace(RECORD, client="ann"), replace(RECORD, client="ann"))
     assert exposition.value("temper_client_requests_total", client="ann", outcome="retried") == 2
     assert exposition.value("temper_client_tokens_total", client="ann", type="output") == 14
-    assert exposition.value("temper_client_requests_total") == 2  # without keys no owner is counted
+    assert exposition.value("temper_client_requests_total") == 2  # RECORD has no owner
 
 
 def test_owners_of_api_keys_after_the_first_two_hundred_are_counted_as_other() -> None:

@@ -67,7 +67,9 @@ def test_unreadable_count_files_are_skipped(shared: SharedCounts) -> None:
     assert shared.others() == ()
 
 
-def test_publish_and_others_raise_no_exception_if_the_folder_is_missing(tmp_path: Path) -> None:
+def test_the_methods_publish_and_others_raise_no_exception_without_the_folder(
+    tmp_path: Path,
+) -> None:
     shared = SharedCounts(WorkerIdentity(1, tmp_path / "gone"))
     shared.publish(counts_at(1.0))
     assert shared.others() == ()

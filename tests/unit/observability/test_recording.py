@@ -166,7 +166,7 @@ def test_a_recording_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_recording_is_appended_to_until_it_reaches_max_bytes(
+def test_exchanges_are_appended_to_a_recording_until_it_has_max_bytes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "recording.jsonl"
@@ -196,9 +196,9 @@ def test_a_write_to_a_full_disk_is_logged_and_raises_no_exception(
 def test_exchanges_are_written_again_after_an_outage_and_each_outage_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Found by the simulation: the log said that the recording had stopped, which was not true.
+    """Found by the simulation: the log said that the recording had stopped, but it continued.
 
-    A second outage was not logged.
+    The log also did not mention a second outage.
     """
     path, write, is_full = tmp_path / "recording.jsonl", os.write, [True, True, False, True]
 
@@ -278,7 +278,7 @@ def test_a_line_truncated_by_a_full_disk_is_skipped(
 
 
 @pytest.mark.fault("F108")
-def test_write_does_not_wait_but_drops_exchanges_while_the_disk_is_blocked(
+def test_while_the_disk_is_blocked_write_drops_exchanges_and_does_not_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, write, disk_continues = tmp_path / "recording.jsonl", os.write, threading.Event()
@@ -298,10 +298,10 @@ def test_write_does_not_wait_but_drops_exchanges_while_the_disk_is_blocked(
     line = len(msgspec.json.encode(EXCHANGE)) + 1
     assert len(list(read_recording(path))) == 2000 // line + 1
     assert caplog.messages == ["recording: skipping exchanges until the disk has caught up"]
-    recording.close()  # a second time, without an effect
+    recording.close()  # closing it again has no effect
 
 
-def test_an_exchange_written_after_a_line_cut_at_any_byte_can_be_read(
+def test_an_exchange_can_be_read_if_the_line_before_it_was_cut_at_any_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Simulation, seed 105: the next exchange was appended to an incomplete line."""

@@ -126,7 +126,7 @@ def test_a_replay_with_the_same_verdict_and_answer_has_no_changes() -> None:
     assert replay(exchange(), PROFILES) == ReplayResult("r", "m")
 
 
-def test_the_recorded_value_of_opens_thoughts_decides_how_a_replay_splits_off_reasoning() -> None:
+def test_a_replay_separates_reasoning_by_the_recorded_value_of_opens_thoughts() -> None:
     recorded = exchange((["text", f"I look.\n</think>\n{CALL}"], ["finished", "stop"]))
     recorded = structs.replace(
         recorded, policy=structs.replace(recorded.policy, text_policy=TextPolicy.AUTO)
@@ -195,7 +195,7 @@ def test_a_retry_that_was_not_made_in_the_recording_is_not_made_in_the_replay() 
     assert changes(recorded) == {}
 
 
-def test_a_failed_generation_that_was_resent_to_another_server_is_skipped() -> None:
+def test_a_failed_generation_is_skipped_if_its_request_was_resent_to_another_server() -> None:
     prose: tuple[Piece, ...] = (["text", "Prose."], ["finished", "stop"])
     recorded = exchange(
         (["text", "Pro"], ["failed", "unavailable"]),

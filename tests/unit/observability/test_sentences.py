@@ -175,7 +175,7 @@ def test_facts_of_one_kind_are_summarized_together_in_a_few_words(
 
 
 @pytest.mark.parametrize("defect", Defect)
-def test_the_summary_of_every_defect_is_words_and_not_its_name(defect: Defect) -> None:
+def test_every_defect_is_summarized_in_words_instead_of_by_its_name(defect: Defect) -> None:
     summary = summarize((facts.RejectedReply(defect.value),))
     assert len(summary.split()) > 2
     assert "_" not in summary
@@ -195,7 +195,7 @@ def test_the_table_of_sentences_covers_every_kind_of_fact() -> None:
     assert {type(fact) for fact, _ in SENTENCES} == set(Fact.__subclasses__())
 
 
-def test_every_defect_every_error_and_every_kind_of_attempt_has_a_sentence() -> None:
+def test_every_defect_and_every_error_and_every_kind_of_attempt_has_a_sentence() -> None:
     assert WORDS.attempts.keys() == {*get_args(AttemptKind)}
     assert WORDS.defects.keys() == {member.value for member in Defect}
     assert word_for(TemperError()) in WORDS.errors
@@ -210,7 +210,7 @@ def test_every_defect_every_error_and_every_kind_of_attempt_has_a_sentence() -> 
     assert problem_sentence(None, None) == ""
 
 
-def test_equal_sentences_are_returned_once_and_at_most_forty_sentences_in_all() -> None:
+def test_sentences_returns_equal_sentences_once_and_at_most_forty_in_all() -> None:
     lines = sentences((facts.Asked("raw"), facts.Repaired("a"), facts.Repaired("a")))
     assert lines == ("Invalid JSON in a call of a was repaired.",)
     assert len(sentences(facts.Repaired(str(number)) for number in range(1000))) == 40

@@ -56,7 +56,7 @@ def test_lines_above_the_limit_of_waiting_lines_are_dropped_and_counted_in_the_l
         lines += (reader.read() or b"").decode().splitlines(keepends=True)
     assert lines == [f"{number}\n" for number in range(len(lines))]
     dropped = 300 - len(lines)
-    assert dropped >= 199  # the thread may have taken a line before the others waited
+    assert dropped >= 199  # the thread may already have taken one line, which no longer waits
     assert caplog.messages == [f"standard error was blocked: {dropped} log lines were dropped"]
 
 

@@ -379,7 +379,7 @@ def test_the_span_of_a_failed_tool_call_has_error_type_and_status_error(
     assert span.status.status_code is StatusCode.ERROR
 
 
-def test_a_tool_call_unfinished_at_the_end_of_the_run_has_error_type_cancelled() -> None:
+def test_a_tool_call_that_is_unfinished_when_the_run_ends_has_error_type_cancelled() -> None:
     span = run_spans_of(lambda spans: spans.tool_started(called(1), 1))["execute_tool add"]
     assert attributes(span)["error.type"] == "cancelled"
 

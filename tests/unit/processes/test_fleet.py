@@ -13,7 +13,7 @@ from tests.fakes.servers import Server
 
 
 class FleetScenario:
-    """A fleet of the models a and b, of which only one fits into memory, and its open leases."""
+    """A fleet of two models, a and b, and its open leases. Only one model fits into memory."""
 
     def __init__(self, ttl: float | None, most_waiting: int) -> None:
         self.servers = {"a": Server(), "b": Server()}
@@ -85,7 +85,7 @@ async def test_waiting_requests_fail_with_the_reason_if_their_model_fails_to_loa
         assert scenario.servers["a"].starts == 1
 
 
-async def test_loading_is_canceled_if_only_another_model_is_still_requested() -> None:
+async def test_loading_is_canceled_if_its_requests_left_and_another_model_is_requested() -> None:
     async with running_fleet() as scenario:
         scenario.lease("a")
         await scenario.servers["a"].wanted.wait()
@@ -96,7 +96,7 @@ async def test_loading_is_canceled_if_only_another_model_is_still_requested() ->
         assert scenario.servers["a"].stops == 1
 
 
-async def test_calling_keep_with_zero_seconds_stops_an_idle_model_at_once() -> None:
+async def test_keep_with_zero_seconds_stops_an_idle_model_at_once() -> None:
     async with running_fleet() as scenario:
         scenario.servers["a"].finish()
         await scenario.lease("a").wait_until_granted()
@@ -137,7 +137,7 @@ async def test_a_request_above_the_limit_of_waiting_requests_raises_queue_full()
             scenario.lease("b")
 
 
-async def test_calling_close_stops_all_servers_and_starts_no_waiting_model() -> None:
+async def test_close_stops_all_servers_and_starts_no_model_that_requests_wait_for() -> None:
     async with running_fleet(ttl=60) as scenario:
         scenario.servers["a"].finish()
         await scenario.lease("a").wait_until_granted()

@@ -78,7 +78,7 @@ def test_the_next_run_of_the_command_continues_an_interrupted_download(tmp_path:
     assert fake.ranges[-1] == f"bytes={len(CONTENT) // 2}-"
 
 
-def test_a_partial_file_that_is_complete_or_too_long_still_gives_the_correct_file(
+def test_the_file_is_correct_even_if_its_partial_file_was_complete_or_too_long(
     tmp_path: Path,
 ) -> None:
     fake = FakeHub({NAME: CONTENT})

@@ -115,7 +115,7 @@ def test_a_configured_program_must_be_an_executable_file(tmp_path: Path) -> None
         assert raised.value.is_lasting
 
 
-def test_the_embedded_server_with_a_hub_repository_as_model_is_rejected() -> None:
+def test_a_launch_plan_for_the_embedded_server_with_a_hub_repository_is_rejected() -> None:
     check_plan(replace(PLAN, model="owner/name"))
     with pytest.raises(LaunchFailed, match=r"cannot download owner/name\. .* --model"):
         check_plan(replace(PLAN, program=embedded_program(), model="owner/name"))
@@ -150,7 +150,7 @@ def test_a_path_that_is_not_a_gguf_file_is_rejected_with_the_reason(tmp_path: Pa
 
 @pytest.fixture(autouse=True)
 def _long_device_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a long timeout: on a slow machine, a timeout would count as a server with devices."""
+    """Use a long timeout, because a program that times out is assumed to use devices."""
     monkeypatch.setattr(launch, "_DEVICES_SECONDS", TIMEOUT_SECONDS)
 
 
@@ -184,7 +184,7 @@ def test_a_missing_or_hanging_program_is_assumed_to_use_devices(
 
 
 def test_the_list_of_devices_of_the_embedded_server_is_read() -> None:
-    # the result depends on the machine: True with a GPU and a wheel for this GPU
+    # the result is True only on a machine with a GPU and an xllamacpp wheel for this GPU
     import xllamacpp
 
     kinds = {device["type"].name for device in xllamacpp.get_device_info()}

@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 class ManagedScenario:
-    """A managed backend and a fake server; the test sets its status and its responses."""
+    """A managed backend and its fake server, whose status and responses the test sets."""
 
     def __init__(
         self, status: ServerStatus, load_wait: float = 30.0, notice_wait: float = 30.0

@@ -68,7 +68,7 @@ def test_models_in_the_hugging_face_cache_are_listed_by_repository_and_quantizat
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"])
-def test_the_hugging_face_cache_is_searched_where_environment_variables_say(
+def test_the_folder_of_the_hugging_face_cache_is_read_from_environment_variables(
     tmp_path: Path, variable: str
 ) -> None:
     path = model_at(tmp_path / "hub" / "models--o--n" / "snapshots" / "c" / "n-F16.gguf")

@@ -36,7 +36,7 @@ def test_read_header_returns_the_same_values_as_the_gguf_library(header_file: Pa
             assert ours[name] == field.contents()
 
 
-def test_read_header_returns_numbers_strings_and_short_lists_but_only_the_length_of_others(
+def test_read_header_returns_short_lists_of_numbers_but_only_the_length_of_other_lists(
     tmp_path: Path,
 ) -> None:
     writer = GGUFWriter(tmp_path / "model.gguf", "some")

@@ -45,7 +45,7 @@ def test_control_characters_in_output_are_escaped() -> None:
     assert tail.feed(b"a\t\x1b[31mred\x07 \xff\n") == ["a \\x1b[31mred\\x07 \ufffd"]
 
 
-def test_dots_is_the_last_line_while_it_consists_of_dots() -> None:
+def test_the_attribute_dots_is_the_last_line_if_it_consists_of_dots() -> None:
     tail = LogTail()
     tail.feed(b"loading\n..")
     assert tail.dots == ".."
@@ -76,7 +76,8 @@ print("done")
 def open_files() -> set[str]:
     """Return the open files of this process by descriptor and name.
 
-    Descriptors alone are not enough, because files of earlier tests may be closed at any time.
+    Descriptors alone are not enough: files of earlier tests may be closed at any time, and their
+    descriptors reused.
     """
     files: set[str] = set()
     for descriptor in Path("/dev/fd").iterdir():
@@ -85,7 +86,7 @@ def open_files() -> set[str]:
     return files
 
 
-def test_a_child_with_on_terminal_writes_to_a_terminal_that_is_closed_after_the_exit() -> None:
+def test_the_terminal_of_a_child_with_on_terminal_is_closed_when_the_child_exits() -> None:
     lines: list[str] = []
 
     async def work() -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def run_crashes(crashes: list[Crash], chance: float = 0.0, load_seconds: float =
         pytest.param([(14, 1), (14, 2), (14, 4), (14, 6), (14, None)], id="within the window"),
     ],
 )
-def test_the_delay_doubles_up_to_a_limit_until_the_fifth_failure(
+def test_the_delay_doubles_up_to_a_limit_and_the_fifth_failure_is_final(
     crashes: list[Crash],
 ) -> None:
     assert run_crashes(crashes).state is RestartState.DOWN

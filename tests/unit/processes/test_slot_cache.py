@@ -27,7 +27,7 @@ UNLIMITED = 10**9
 
 @dataclass
 class SlotServer:
-    """A fake llama-server that stores the number of cached tokens of each slot, but no cache.
+    """A fake llama-server. For each slot, it stores only the number of cached tokens, no cache.
 
     `failure` is the scripted failure, e.g. "disk full". `requests` are the received requests, e.g.
     "save 1" for saving slot 1.

@@ -115,7 +115,7 @@ def test_an_unknown_version_of_the_embedded_server_raises_os_error(
         key(replace(plan, program=embedded_program()))
 
 
-def test_the_latest_file_of_each_slot_of_this_server_is_listed_as_saved(files: SlotFiles) -> None:
+def test_saved_lists_the_latest_file_of_each_slot_of_this_server(files: SlotFiles) -> None:
     save(files, 0, 100, days=2)
     save(files, 1, 200, days=1)
     save(files, 1, 300)

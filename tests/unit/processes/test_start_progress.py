@@ -8,7 +8,7 @@ def progress_of(*lines: str) -> list[StartProgress]:
     return [progress for line in lines if (progress := log.read(line)) is not None]
 
 
-def test_the_share_of_loading_is_the_number_of_dots_in_percent() -> None:
+def test_while_loading_the_share_is_one_percent_for_each_dot() -> None:
     shares = [
         item.share for item in progress_of("main: loading model", "." * 50, "." * 100, "." * 300)
     ]
@@ -42,7 +42,7 @@ def test_progress_is_parsed_from_a_line_of_loading_or_downloading(
     assert progress_of(line) == [progress]
 
 
-def test_other_lines_and_unchanged_progress_are_not_reported() -> None:
+def test_lines_without_progress_and_unchanged_progress_are_not_reported() -> None:
     assert progress_of("", "build_info: b0-unknown", "n_slots = 2, 100% of it") == []
     assert len(progress_of("main: loading model", "srv load_model: loading model 'a'")) == 1
 

@@ -184,7 +184,7 @@ async def test_stop_ends_the_process_and_ready_starts_it_again() -> None:
     await supervisor.close()
 
 
-async def test_waiting_calls_of_ready_raise_never_became_ready_if_stop_is_called() -> None:
+async def test_calls_that_wait_in_ready_raise_never_became_ready_if_stop_is_called() -> None:
     supervisor = Supervisor("child", program("import signal; signal.pause()"))
     waiting = asyncio.create_task(supervisor.ready())
     await asyncio.sleep(0)
@@ -222,7 +222,7 @@ async def test_ready_waits_until_the_previous_server_has_stopped() -> None:
     assert running == 0
 
 
-async def test_stop_returns_after_a_server_whose_start_failed_has_exited() -> None:
+async def test_stop_waits_for_the_exit_of_a_server_whose_start_failed() -> None:
     """Simulation, seed 574: the next model was loaded while the old one was still in memory."""
     stubborn = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)"
     started: list[Process] = []

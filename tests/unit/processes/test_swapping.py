@@ -172,7 +172,7 @@ def test_the_ttl_starts_when_the_last_request_has_ended() -> None:
     book.end()
 
 
-def test_calling_keep_overrides_the_configured_ttl() -> None:
+def test_the_method_keep_overrides_the_configured_ttl() -> None:
     planner = SwapPlanner([LoadableModel("a", ttl=60)])
     ticket, _ = planner.ask("a", 0.0)
     planner.note_loaded("a", 0.0)
@@ -196,7 +196,7 @@ def test_an_idle_model_without_a_ttl_is_not_stopped() -> None:
 
 
 @pytest.mark.parametrize("event", ["a loaded", "a failed", "a stopped"])
-def test_the_events_loaded_failed_and_stopped_raise_assertion_error_without_an_order(
+def test_an_event_that_follows_no_order_raises_assertion_error(
     event: str,
 ) -> None:
     with pytest.raises(AssertionError):
@@ -299,7 +299,7 @@ def test_busy_blockers_are_the_models_in_use_that_must_stop_before_this_model_st
     assert swapping.busy_blockers("b") == ()
 
 
-def test_models_that_need_not_wait_for_memory_can_start_now() -> None:
+def test_can_start_now_is_true_for_models_that_need_not_wait_for_memory() -> None:
     book = SwapBook.of({"a": 4, "b": 4, "c": 4}, Budget(memory=8))
 
     def startable_models() -> str:

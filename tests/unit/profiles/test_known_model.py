@@ -89,7 +89,7 @@ def test_with_the_react_convention_a_model_makes_one_call_at_a_time(
     assert overridden.quirks.calls_in_parallel is several
 
 
-def test_a_convention_is_used_for_a_template_without_tools_unless_it_is_set_to_empty() -> None:
+def test_a_template_without_tools_gets_a_convention_unless_the_override_is_empty() -> None:
     evidence = Evidence(("falcon-7b",), template="{{ messages }}")
     assert identify_model("m", evidence, PROFILES, Overrides()).quirks.convention == "hermes"
     assert identify_model("m", evidence, PROFILES, Overrides(convention="")).quirks.convention == ""

@@ -145,7 +145,7 @@ def test_the_observed_reasoning_habit_is_reset_only_if_the_model_changes() -> No
 
 
 @pytest.mark.deep
-def test_the_first_model_is_queried_again_after_a_thousand_models() -> None:
+def test_an_early_model_is_queried_again_after_a_thousand_models() -> None:
     backend = QueriedModels()
     for number in range(1000):
         backend.profile(f"falcon-{number}")

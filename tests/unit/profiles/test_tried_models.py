@@ -30,7 +30,7 @@ def test_a_saved_measurement_is_loaded_by_another_instance(tmp_path: Path) -> No
     assert TriedModels(folder).all() == (tried_model(),)
 
 
-def test_saving_a_measurement_replaces_the_older_of_the_same_model_and_server(
+def test_saving_a_measurement_replaces_the_older_one_of_the_same_model_and_server(
     tmp_path: Path,
 ) -> None:
     models = TriedModels(tmp_path)

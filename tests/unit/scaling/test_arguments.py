@@ -43,7 +43,7 @@ def test_all_arguments_get_their_defaults_if_none_are_given() -> None:
     assert Arguments().file == Path("temper.toml")
 
 
-def test_arguments_as_text_or_typed_values_give_the_same_result() -> None:
+def test_arguments_give_the_same_result_as_text_and_as_typed_values() -> None:
     expected = Arguments("t.toml", "2", 2, 3, 0.5, 1.0, "load", "/run/temper")
     texts = {"replicas": "2", "most": "3", "cpus": "0.5", "gpus": "1", "revision": "2"}
     values = {"replicas": 2, "most": 3, "cpus": 0.5, "gpus": 1, "revision": 2}
@@ -118,7 +118,7 @@ def test_affinity_selects_whether_requests_are_routed_by_session(file: Path) -> 
     assert "request_router_config" not in deployment_options(*pool, is_behind_haproxy=True)
 
 
-def test_a_models_section_with_a_path_is_a_unit() -> None:
+def test_is_unit_is_true_if_the_models_section_has_a_model_with_a_path() -> None:
     assert is_unit(load_settings(None, {"models": {"one": {"path": "m.gguf"}}}))
 
 

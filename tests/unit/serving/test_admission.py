@@ -68,7 +68,7 @@ def test_more_capacity_admits_waiting_requests_and_less_revokes_no_slot() -> Non
     st.integers(min_value=1, max_value=4),
     st.lists(st.tuples(st.sampled_from("abcL"), st.integers(min_value=0, max_value=30))),
 )
-def test_requests_are_served_up_to_the_capacity_and_no_slot_stays_free(
+def test_requests_are_served_up_to_the_capacity_and_no_slot_is_free_while_one_waits(
     capacity: int, steps: list[tuple[str, int]]
 ) -> None:
     queue = WaitingQueue(most_waiting=8, capacity=capacity)
@@ -203,7 +203,7 @@ def test_a_low_priority_request_that_was_passed_over_eight_times_is_next() -> No
     assert MOST_PASSED_OVER == 8
 
 
-def test_the_request_of_lower_priority_is_next_if_two_were_passed_over_eight_times() -> None:
+def test_of_two_requests_passed_over_eight_times_the_one_of_lower_priority_is_next() -> None:
     queue = WaitingQueue(capacity=1)
     (first,) = join(queue, "a")
     low, normal = queue.join("c", LOW), queue.join("b", NORMAL)
@@ -221,7 +221,7 @@ def test_low_priority_requests_do_not_count_towards_the_limit_of_other_requests(
 
 
 def displace(queue: WaitingQueue, key: str, priority: Priority = NORMAL) -> tuple[Ticket, Ticket]:
-    """Add a request to a full queue; return its ticket and the displaced request."""
+    """Add a request to a full queue; return its ticket and the ticket that it displaced."""
     assert queue.join(key, priority) is None
     exchange = queue.displace(key, priority)
     assert exchange is not None

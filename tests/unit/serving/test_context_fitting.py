@@ -220,7 +220,7 @@ async def test_the_first_prompt_is_counted_and_later_prompts_only_if_needed() ->
 
 
 def conversation(chance: random.Random) -> RequestPlan:
-    """Make a conversation of prose, code, digits and other alphabets: hard to estimate."""
+    """Make a conversation that is hard to estimate: prose, code, digits and other alphabets."""
     materials = ("word ", "请先列出", "0xf3a9 ", "if (x[i]) { ", "\t\n  ", "é" * 9)
     messages = [user_message("Hi")]
     for count in range(chance.randint(1, 24)):
@@ -261,7 +261,7 @@ PICTURE: JsonObject = {
 }
 
 
-def test_a_prompt_that_overflows_only_by_its_estimated_image_is_sent() -> None:
+def test_a_prompt_is_sent_if_only_the_estimated_size_of_its_image_exceeds_the_window() -> None:
     """The engine may refuse the image with a better error: "tiny is not a multimodal model"."""
     picture = Message("user", "", source=json.dump(PICTURE))
     plan = plan_request(make_request(picture), Policy())
@@ -361,7 +361,7 @@ def record_prompt(
     facts: tuple[Fact, ...] = (),
     timings: JsonObject | None = None,
 ) -> Reread | None:
-    """Report that the engine read the prompt of `plan`; return the tokens that it read again."""
+    """Report that the engine read the prompt of `plan`; return what it read again, if any."""
     watched = fitting.watch_prompt("m", plan)
     usage = UsageReported(write_usage(tokens, 1, cached), timings)
     return fitting.record_reading(watched, PromptReading(usage, server, facts, 7.0))
@@ -447,7 +447,7 @@ async def test_compared_tokens_show_whether_the_template_or_the_engine_caused_a_
     assert explained.causer == causer
 
 
-def test_tokens_that_the_engine_lost_before_the_change_are_mentioned() -> None:
+def test_a_reread_also_mentions_tokens_that_the_engine_lost_before_the_change() -> None:
     reread = Reread(1400, 10, 9.0, "client", "the order of the tools changed")
     assert refine(reread, 60) == reread
     lost = refine(reread, 700)

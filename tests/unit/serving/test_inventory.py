@@ -155,7 +155,7 @@ def test_profile_summary_omits_empty_properties() -> None:
     }
 
 
-def test_a_profile_summary_says_if_respond_is_not_offered() -> None:
+def test_a_profile_summary_says_if_the_tool_respond_is_not_offered() -> None:
     quirks = Quirks(offers_respond=False)
     assert profile_summary(RECOGNIZED, quirks)["prose"] == "auto, respond is not offered"
 

@@ -113,7 +113,9 @@ def test_a_model_to_download_is_identified_by_its_repository() -> None:
     assert alias_of(model) == "Qwen3-8B-GGUF"
 
 
-def test_the_profile_of_a_file_is_recognized_by_the_alias_or_its_names(tmp_path: Path) -> None:
+def test_a_model_file_is_recognized_by_the_configured_alias_or_by_its_own_names(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "falcon.toml").write_text(OWN_PROFILE, encoding="utf-8")
     settings = settings_of(profile={"folder": str(tmp_path)}, model={"alias": "falcon-x1"})
     known = recognize_file(settings, ModelFile(("model.gguf",)))
@@ -165,7 +167,7 @@ def test_budgets_backend_and_manual_keep_the_configured_window(budget: str) -> N
     assert choose_window(settings) == settings
 
 
-def test_budget_full_chooses_the_largest_fitting_window_and_fast_half_of_it() -> None:
+def test_budget_full_chooses_the_largest_fitting_window_and_budget_fast_half_of_it() -> None:
     assert window("full", 60 * GIB) == 40_960
     assert window("fast", 60 * GIB) == 20_480
     full = window("full", 12 * GIB)

@@ -181,7 +181,7 @@ def settings(models: dict[str, object], **others: dict[str, object]) -> Settings
     return load_settings(None, {"models": models, **others})
 
 
-async def test_a_model_file_is_loaded_on_demand_and_a_model_with_a_url_is_not(
+async def test_a_model_file_is_loaded_on_demand_but_a_model_with_a_url_is_not_loaded(
     tmp_path: Path,
 ) -> None:
     local = {"path": str(gguf(tmp_path, "a.gguf")), "aliases": ["x"], "ttl_seconds": 5}
@@ -265,7 +265,7 @@ def test_a_model_that_never_fits_is_refused_with_the_remedy(tmp_path: Path) -> N
         async with open_services(configured, ServerOptions(), lambda _: None):
             pass
 
-    # the model needs one byte more than the budget
+    # the model needs five bytes more than swapping.memory_mb allows
     with pytest.raises(InvalidConfiguration, match=r"takes 2 MB .*context_tokens") as raised:
         asyncio.run(scene())
     assert raised.value.setting == "models.a.path"

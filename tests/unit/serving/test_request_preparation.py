@@ -44,7 +44,7 @@ LONG: JsonObject = {"model": "m", "messages": [{"role": "user", "content": "Hi"}
 
 
 class Catalogue(ScriptedBackend):
-    """A backend with a separate model for each name, ignoring case."""
+    """A backend with a model for each name; names that differ only in case are equal."""
 
     async def describe(self, model: str) -> Description:
         return Description((model,), identity=model.casefold())
@@ -80,7 +80,7 @@ LOOKED: JsonObject = {"role": "tool", "tool_call_id": "call_1", "content": "Noth
 
 
 async def completed_members(engine: str, *, profile: str, trusts_engines: bool = False) -> set[str]:
-    """Answer a request with a call; return the members that the next request adds to it."""
+    """Answer a request with a call; return the members that the next request adds to the call."""
     known = next(known for known in load_profiles() if known.name == profile)
     options = replace(OPTIONS, overrides=Overrides(known))
     services = single_service(Description(("m",), engine=engine), options)
@@ -200,7 +200,7 @@ async def test_a_rule_for_a_tool_that_is_not_offered_is_skipped_and_reported() -
     assert (rules, skipped) == (Workflow((), (), ("finish",)), (RuleSkipped("read"),))
 
 
-async def test_a_configured_workflow_is_ignored_with_a_client_workflow_or_without_tools() -> None:
+async def test_a_configured_workflow_is_ignored_if_the_client_sends_its_own_or_no_tools() -> None:
     no_rules = NO_RULES, ()
     assert (
         await rules_of(single_service(), {"m": RULES}, "m", "finish", workflow=OTHERS) == no_rules
@@ -422,12 +422,12 @@ async def test_the_fields_priority_and_id_slot_are_removed_if_priorities_are_con
     ("body", "is_slow"),
     [
         (b"{}" * 9_000, False),  # small, with many objects
-        (b"a" * 2**20, False),  # large, and one text
+        (b"a" * 2**20, False),  # large, but a single text
         (b"{}" * 2**17, True),
         (b"a" * (2**20 + 1), True),
     ],
 )
-def test_huge_bodies_and_large_bodies_with_many_objects_take_long(
+def test_takes_long_is_true_for_huge_bodies_and_for_large_bodies_of_many_objects(
     body: bytes, is_slow: bool
 ) -> None:
     assert takes_long(body) is is_slow

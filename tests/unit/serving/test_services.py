@@ -107,7 +107,7 @@ def test_a_model_name_or_an_alias_or_a_pattern_selects_a_service(
     assert sent.fields["model"] == json.dump(service or resolved)
 
 
-def test_a_name_is_unchanged_if_there_are_no_services() -> None:
+def test_resolve_returns_the_name_unchanged_if_there_are_no_services() -> None:
     assert Services([]).resolve("auto") == "auto"
 
 
@@ -152,7 +152,7 @@ def test_several_models_of_a_backend_are_listed_without_a_lookup_for_each() -> N
 
 
 @pytest.mark.parametrize("requested", ["small", "small:latest"])
-def test_a_model_is_shown_with_or_without_its_tag(requested: str) -> None:
+def test_show_finds_a_model_by_its_name_with_or_without_the_tag(requested: str) -> None:
     services = OPTIONS.services_for(ScriptedBackend(catalogue=("big", "small:latest")))
     assert asyncio.run(services.show(requested)).id == "small:latest"
 
@@ -229,7 +229,7 @@ def test_the_measurements_of_a_model_are_listed(tmp_path: Path) -> None:
         (Health.UNREACHABLE, Health.UNREACHABLE, Health.UNREACHABLE),
     ],
 )
-def test_the_health_is_that_of_the_best_backend(
+def test_the_health_of_several_services_is_that_of_the_best_backend(
     first: Health, second: Health, together: Health
 ) -> None:
     backends = ScriptedBackend(state=first), ScriptedBackend(state=second)
@@ -320,7 +320,7 @@ LISTED = ("text-embedding-nomic", "org/chat-7b", "org/chat-3b")
         ("default", LISTED, Description(("m",), engine="llama.cpp"), "org/chat-7b"),
     ],
 )
-async def test_model_default_is_replaced_by_the_first_listed_chat_model(
+async def test_the_name_default_is_replaced_by_the_first_listed_chat_model(
     requested: str, catalogue: tuple[str, ...], description: Description | None, sent: str
 ) -> None:
     backend = ScriptedBackend(catalogue=catalogue, description=description)
@@ -331,7 +331,7 @@ async def test_model_default_is_replaced_by_the_first_listed_chat_model(
     assert (await service.choose_model(Request(requested, (), {}))).model == sent
 
 
-async def test_forget_first_makes_the_next_request_fetch_the_model_list_again() -> None:
+async def test_after_forget_first_the_next_request_fetches_the_model_list_again() -> None:
     backend = ScriptedBackend(catalogue=("first",))
     service = OPTIONS.service(backend)
     assert (await service.choose_model(Request("default", (), {}))).model == "first"
@@ -364,7 +364,7 @@ class Unreachable(ScriptedBackend):
     [(Unreachable(), "", ""), (ScriptedBackend(), "n", ""), (ScriptedBackend(), "", "u")],
     ids=["no list", "named", "named upstream"],
 )
-async def test_default_is_sent_unchanged_if_no_models_are_listed_or_the_service_has_a_model_name(
+async def test_the_name_default_is_sent_unchanged_without_a_model_list_or_if_the_service_has_a_name(
     backend: ScriptedBackend, name: str, upstream: str
 ) -> None:
     service = OPTIONS.service(backend, name=name, upstream=upstream)

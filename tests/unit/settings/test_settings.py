@@ -269,7 +269,9 @@ def test_workflows_that_can_never_be_met_or_never_apply_are_refused(
         "model.path = 'm.gguf'",
     ],
 )
-def test_workflows_of_a_configured_or_possible_model_name_are_accepted(text: str) -> None:
+def test_a_workflow_is_accepted_if_its_model_is_configured_or_any_name_is_possible(
+    text: str,
+) -> None:
     assert len(load_settings(write_file(text)).workflows) == text.count("[workflows.")
 
 
@@ -319,7 +321,7 @@ def test_a_duration_invalid_for_ollama_is_refused(duration: str) -> None:
     assert error_of(f"ollama.keep_alive = '{duration}'").setting == "ollama.keep_alive"
 
 
-def test_urls_are_deduplicated_and_cannot_be_combined_with_url() -> None:
+def test_backend_urls_is_deduplicated_and_cannot_be_combined_with_backend_url() -> None:
     several = load_settings(write_file("backend.urls = ['http://a', 'http://b/']"))
     assert several.backend.addresses == ("http://a", "http://b")
     assert load_settings(
@@ -389,7 +391,7 @@ def test_the_repr_the_text_and_the_json_of_settings_contain_no_secret() -> None:
         ('mcp.a = {command = ["x"], env = {A = "canary\\u0000"}}', "NUL character"),
     ],
 )
-def test_the_error_for_an_invalid_value_does_not_contain_the_secret_in_it(
+def test_the_error_for_an_invalid_value_does_not_quote_a_secret(
     monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     monkeypatch.setenv("CANARY", "canary")

@@ -338,7 +338,7 @@ def test_an_empty_binary_or_missing_secret_file_is_refused() -> None:
         assert problems == [f"door.key_file: {problem} (house.toml)"]
 
 
-def test_a_setting_ending_in_file_is_refused_for_a_value_that_is_not_a_secret() -> None:
+def test_a_setting_that_ends_in_file_exists_only_for_secrets() -> None:
     assert read_usable("roof.colour_file = 'x'")[1][0].startswith(
         "roof.colour_file: is not a setting"
     )

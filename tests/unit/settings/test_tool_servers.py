@@ -1,4 +1,4 @@
-"""Settings of tool servers that are valid, but contradict each other."""
+"""Settings of tool servers that are valid individually, but contradict each other."""
 
 from pathlib import Path
 

@@ -104,7 +104,7 @@ def test_the_latest_of_two_items_with_the_same_id_is_returned() -> None:
     assert store.item("me", "") is None
 
 
-def test_storing_a_response_twice_uses_its_bytes_only_once() -> None:
+def test_a_response_that_is_stored_twice_counts_only_once_towards_the_limit_of_bytes() -> None:
     store = store_of(
         response("a", size=4_000), response("a", size=4_000), response("b", size=2_000)
     )

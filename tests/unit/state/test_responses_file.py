@@ -226,7 +226,7 @@ def test_four_threads_can_create_the_same_file_concurrently(path: Path) -> None:
         assert all(file.find("me", f"r{number}") for number in range(4))
 
 
-def test_the_limit_of_responses_is_that_of_the_file_and_not_of_each_process(path: Path) -> None:
+def test_all_processes_that_open_a_file_share_its_limit_of_responses(path: Path) -> None:
     bounds = Bounds(responses=2)
     with open_patiently(path, bounds) as first, open_patiently(path, bounds) as other:
         keep(first, response("a"))

@@ -60,7 +60,7 @@ def test_an_entry_of_another_name_secret_or_namespace_cannot_open_a_body(
     assert other.open(entry_for("a").seal(b"an answer", NONCE)) is None
 
 
-def test_each_secret_has_one_entry_which_opens_only_its_bodies() -> None:
+def test_each_secret_has_an_entry_that_opens_only_bodies_sealed_with_this_secret() -> None:
     sealed = entry_for("a", secrets=(OLD,)).seal(b"an answer", NONCE)
     new, old = Sealing((NEW, OLD), "temper").entries("a")
     assert new.name == entry_for("a").name

@@ -25,7 +25,7 @@ async def test_the_arms_without_temper_open_the_model_itself() -> None:
             assert target is BACKEND
 
 
-def test_the_arms_urged_required_and_ceiling_have_these_properties() -> None:
+def test_the_names_of_arms_say_which_arm_urges_or_requires_calls_or_is_the_ceiling() -> None:
     arms = usual_arms()
     assert arms["direct-urged"].habits.urges
     assert arms["direct-required"].habits.requires

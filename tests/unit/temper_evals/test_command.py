@@ -22,7 +22,7 @@ def evaluate(*arguments: str) -> Result:
     return temper("eval", *arguments)
 
 
-def test_the_printed_table_has_helped_and_harmed_runs_generations_and_the_ceiling() -> None:
+def test_the_printed_table_has_the_arms_as_rows_and_columns_such_as_helped_and_harmed() -> None:
     done = evaluate(*SMALL, "--output", "out")
     assert done.exit_code == 0
     for word in ("direct", "ceiling", "helped", "harmed", "gen.", "100.0"):

@@ -41,7 +41,7 @@ def ignored(_progress: ArmProgress) -> None:
     pass
 
 
-def test_the_default_arms_depend_on_the_suite_and_on_without() -> None:
+def test_the_default_arms_depend_on_the_suite_and_on_the_option_without() -> None:
     assert arms_of(EvaluationChoice())[0].name == "direct"
     assert len(arms_of(EvaluationChoice(suite="full"))) > len(arms_of(EvaluationChoice()))
     assert [arm.name for arm in arms_of(EvaluationChoice(without=("nudge",)))][

@@ -74,7 +74,7 @@ def test_an_event_that_is_not_json_raises_reply_failed() -> None:
         ({"tool_calls": [{"index": 0}]}, True),
     ],
 )
-def test_events_with_text_reasoning_or_calls_have_content(
+def test_has_content_is_true_for_events_with_text_or_reasoning_or_calls(
     delta: JsonObject, is_content: bool
 ) -> None:
     assert has_content({"choices": [{"delta": delta}]}) is is_content

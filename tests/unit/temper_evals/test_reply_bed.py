@@ -71,7 +71,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.deep
-async def test_recorded_replies_are_sent_through_temper_and_their_results_counted(
+async def test_recorded_replies_are_sent_through_temper_and_their_results_are_counted(
     folder: Path, tmp_path: Path
 ) -> None:
     choice = EvaluationChoice(replies=folder)
@@ -95,7 +95,7 @@ def counts_of_run(*, handler_right: bool = True, **changes: object) -> ReplyCoun
     return counts
 
 
-def test_a_wrong_run_is_counted_as_lost_retried_wrong_needless_or_failed() -> None:
+def test_a_wrong_run_is_counted_by_its_cause_such_as_lost_or_needless() -> None:
     assert counts_of_run(right=False, why=NO_CALL).lost == 1
     retried = ReplyCounts()
     retried.add(structs.replace(RUN, right=False, why=NO_CALL, generations=2), is_own_right=True)
@@ -108,7 +108,9 @@ def test_a_wrong_run_is_counted_as_lost_retried_wrong_needless_or_failed() -> No
     assert (failed.failed, failed.wrong) == (1, 0)
 
 
-def test_the_tool_names_have_no_dots_for_a_reply_without_dots_in_names(folder: Path) -> None:
+def test_tool_names_have_no_dots_if_the_replies_were_recorded_without_dotted_names(
+    folder: Path,
+) -> None:
     plain = [{**reply, "dotted": False} for reply in REPLIES]
     (folder / "small model.jsonl").write_bytes(json.dump_lines(plain))
     (setup,) = load_replies(folder)

@@ -28,9 +28,7 @@ def result_of(arm: str, results: list[ArmResult]) -> ArmResult:
     return next(result for result in results if result.arm == arm)
 
 
-def test_a_case_is_harmed_if_only_the_first_arm_solves_it_and_helped_if_only_the_second_does() -> (
-    None
-):
+def test_helped_cases_are_solved_only_by_the_second_arm_and_harmed_only_by_the_first() -> None:
     comparison = compare_runs(runs_of("direct", "++--"), runs_of("temper", "-+++"), 200)
     assert (comparison.pairs, comparison.helped, comparison.harmed, comparison.right_before) == (
         4,
@@ -70,7 +68,7 @@ def test_the_costs_are_means_over_the_runs() -> None:
     assert cost_of([]).cached_share == 0.0
 
 
-def test_an_arm_result_has_the_fields_reach_same_bytes_families_and_steady() -> None:
+def test_an_arm_result_has_the_fields_same_bytes_and_reach_and_families_and_steady() -> None:
     direct = runs_of("direct", "++")
     retried = [replace(run, outcomes=["retried", "clean"]) for run in runs_of("temper", "+-")]
     other_seed = [replace(run, seed=1, right=False, digest="other") for run in retried]

@@ -91,7 +91,7 @@ async def test_a_model_without_flaws_is_always_right_and_its_progress_is_reporte
 
 @pytest.mark.deep
 @pytest.mark.parametrize("keeps_all", [False, True])
-async def test_transcripts_of_wrong_runs_are_stored_or_of_all_runs_if_keeps_all_is_set(
+async def test_only_transcripts_of_wrong_runs_are_stored_unless_keeps_all_is_set(
     tmp_path: Path, keeps_all: bool
 ) -> None:
     runs = await make(tmp_path, plan_of("p-small", keeps_all=keeps_all))

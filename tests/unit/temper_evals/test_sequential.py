@@ -9,9 +9,7 @@ def after_pairs(helped: int, harmed: int, same: int = 0) -> SequentialTest:
     return SequentialTest(helped + harmed + same, helped, harmed)
 
 
-def test_a_pair_is_helped_if_only_the_later_run_is_right_and_harmed_if_only_the_earlier_is() -> (
-    None
-):
+def test_helped_pairs_are_right_only_in_the_later_run_and_harmed_only_in_the_earlier() -> None:
     test = SequentialTest()
     for before, after in ((False, False), (True, True), (False, True), (True, False)):
         test.add(before=before, after=after)

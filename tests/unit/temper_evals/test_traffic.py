@@ -33,7 +33,7 @@ def gave_up() -> RecordedExchange:
         verdict=RecordedVerdict(outcome="clean", attempts=(("as_asked", None),), repairs=""),
         request=REQUEST_AFTER_A_TOOL_ERROR,
     )
-    # without a text policy: with RESPOND, Temper would ask for another reply instead of text
+    # the text policy RESPOND would make Temper request another reply, so it is removed
     return structs.replace(
         failed, id="end", policy=structs.replace(failed.policy, text_policy=None)
     )

@@ -134,7 +134,7 @@ def test_a_setting_in_the_configuration_file_is_not_tuned() -> None:
 
 
 def tune_until_ctrl_c(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes, str]:
-    """Start `temper tune`, send SIGINT if `when(runs)`; return the runs and standard error."""
+    """Start `temper tune`, send SIGINT when `when(runs)` is true; return runs and stderr."""
     runs = Path("cache/temper/tuned/runs")
 
     def stored_runs() -> bytes:
@@ -150,7 +150,7 @@ def tune_until_ctrl_c(*flags: str, when: Callable[[bytes], bool]) -> tuple[bytes
 
 
 @pytest.mark.deep
-def test_the_flag_resume_continues_the_runs_after_ctrl_c_and_without_it_they_start_again() -> None:
+def test_after_ctrl_c_tune_starts_again_unless_the_flag_resume_is_set() -> None:
     first_runs, errors = tune_until_ctrl_c(when=lambda runs: runs.count(b"\n") > 1)
     assert re.fullmatch(
         r"Stopped after \d+ cases\. To continue, add --resume to the same command\.\n", errors
@@ -190,7 +190,7 @@ def test_the_error_for_a_missing_model_or_server_names_only_existing_flags(
     assert {*re.findall(r"--[a-z][a-z-]*", done.stderr)} <= known
 
 
-def test_tune_without_a_server_proposes_backend_url_model_and_ollama(
+def test_tune_without_a_server_proposes_the_flags_backend_url_and_model_and_ollama(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("proxy.serving.opening.likely_urls", lambda _host: ("http://127.0.0.1:9",))
@@ -216,7 +216,7 @@ def test_tune_with_ollama_uses_the_server_in_ollama_host(monkeypatch: pytest.Mon
     assert names_in(document(done))[-3:] == NAMES
 
 
-def test_tune_says_which_minutes_to_pass_if_the_time_was_too_short() -> None:
+def test_if_the_time_was_too_short_tune_says_which_value_for_minutes_to_pass() -> None:
     done = temper("tune", "--profile", "healthy", "--minutes", "0")
     message = "too short to finish a case with and without a setting. Pass --minutes 1."
     assert message in " ".join(done.stdout.split())

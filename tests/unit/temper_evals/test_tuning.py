@@ -36,7 +36,7 @@ Rights = Callable[[str, int], bool]
 
 @dataclass
 class FakeModel:
-    """Decides by its settings and by the number of a run whether the run is right."""
+    """A fake model: its settings and the number of a run decide whether the run is right."""
 
     is_right: Rights
     ending: str = "answered"
@@ -99,7 +99,7 @@ async def verdicts(
 
 
 def helped_by(*settings: str) -> Rights:
-    """Each odd run is right only with all of these settings; each even run is always right."""
+    """Return a function: odd runs are right only with all of these settings, even runs always."""
     return lambda changes, count: count % 2 == 0 or all(setting in changes for setting in settings)
 
 

@@ -205,7 +205,7 @@ def test_outcomes_have_the_order_of_the_calls(order: list[int]) -> None:
     ]
 
 
-def test_one_sequential_tool_makes_all_calls_sequential() -> None:
+def test_one_sequential_tool_makes_all_calls_of_a_reply_sequential() -> None:
     events: list[str] = []
 
     @tool
@@ -474,7 +474,9 @@ def test_a_generator_of_a_canceled_call_is_closed() -> None:
 
     async def give_up() -> None:
         running = asyncio.create_task(execute([endless], [call("endless")]))
-        await asyncio.to_thread(begun.wait, TIMEOUT_SECONDS)  # a canceled call never starts
+        await asyncio.to_thread(
+            begun.wait, TIMEOUT_SECONDS
+        )  # canceled earlier, the call would never start
         running.cancel()
         await asyncio.wait({running})
 
@@ -548,7 +550,7 @@ def test_characters_that_utf_8_cannot_encode_are_replaced() -> None:
     ("before", "status"),
     [('{"degrees": 21}', Status.FAILED), ("21 degrees", Status.DONE), (None, Status.DONE)],
 )
-async def test_error_text_is_a_failure_if_the_tool_returned_json_before(
+async def test_text_that_begins_with_error_is_a_failure_if_the_tool_returned_json_before(
     before: str | None, status: Status
 ) -> None:
     def get_weather(city: str) -> str:

@@ -26,7 +26,7 @@ WEATHER = tool("getWeather", "Current weather. With " + "details " * 40, CITY)
 MAIL = tool("send_mail", "Send a mail", {"type": "object", "properties": {}})
 
 
-def test_summary_keeps_the_first_sentence_unless_the_definition_is_shorter() -> None:
+def test_summary_keeps_only_the_first_sentence_unless_the_whole_definition_is_shorter() -> None:
     assert b'"description":"Current weather","parameters":{"type":"object"}' in (
         summary(WEATHER).source.replace(b": ", b":").replace(b", ", b",")
     )

@@ -82,7 +82,7 @@ def test_a_result_is_truncated_only_if_it_exceeds_the_limit(text: str, most: int
     assert kept == text or len(text) > most
 
 
-def test_a_truncated_result_keeps_both_ends_and_shows_its_size() -> None:
+def test_a_truncated_result_keeps_its_beginning_and_its_end_and_shows_its_size() -> None:
     kept = cut("a" * 500 + "b" * 500, 200)
 
     assert len(kept) == 200

@@ -154,7 +154,7 @@ def test_after_a_required_operator_call_the_tool_choice_is_auto(
     assert (request.tool_choice, request.fields["tool_choice"]) == (ToolUse.AUTO, b'"auto"')
 
 
-def test_a_tool_choice_with_a_client_tool_applies_until_that_tool_is_called() -> None:
+def test_a_tool_choice_that_names_a_client_tool_applies_until_this_tool_is_called() -> None:
     book = RunBook.of(choice=NamedTool("open_file"))
     book.round()
     assert book.ask().request.tool_choice == NamedTool("open_file")
@@ -326,7 +326,7 @@ def test_a_run_can_be_canceled_in_any_state_and_pending_calls_get_a_note(
     assert len(book.run.added) == len(texts) + bool(texts)
 
 
-def test_a_result_before_a_cancellation_is_kept() -> None:
+def test_a_result_that_arrived_before_a_cancellation_is_kept() -> None:
     book = RunBook.of()
     book.ask()
     book.receive(reply("", called(1), called(2)))

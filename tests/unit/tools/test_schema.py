@@ -186,7 +186,7 @@ def test_the_schema_of_a_single_model_parameter_is_that_of_the_model() -> None:
     assert "$ref" not in tree.parameters
 
 
-def test_a_pydantic_model_is_a_property_if_it_has_a_default_or_is_not_alone() -> None:
+def test_a_pydantic_model_is_a_property_if_it_has_a_default_or_is_not_the_only_parameter() -> None:
     def with_default(city: Place = Place(title="Oslo")) -> None: ...  # noqa: B008
 
     assert [*properties(nested)] == ["city", "places", "range_"]

@@ -36,7 +36,7 @@ def test_functions_and_tools_are_found_by_name_and_by_alias() -> None:
     assert tools.aliases == {"clock": "now", "time": "now"}
 
 
-def test_the_decorator_registers_with_and_without_options() -> None:
+def test_the_decorator_registers_a_function_with_or_without_options() -> None:
     tools = Toolset()
 
     @tools.tool

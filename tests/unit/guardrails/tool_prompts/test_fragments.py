@@ -29,11 +29,11 @@ def test_a_mark_after_a_backslash_is_escaped(text: str) -> None:
     assert json.parse(escaped) == text + "</tool_call>"
 
 
-def test_write_tools_keeps_the_bytes_of_the_client() -> None:
+def test_write_tools_copies_the_definitions_of_the_client_byte_by_byte() -> None:
     assert write_tools([SEND, WAIT], (), "\n") == f"{SEND.source.decode()}\n{WAIT.source.decode()}"
 
 
-def test_write_arguments_keeps_the_bytes_of_the_history() -> None:
+def test_write_arguments_removes_only_the_white_space_around_the_arguments() -> None:
     assert write_arguments(ToolCall("a", "f", ' {"a":  1.0} '), ()) == '{"a":  1.0}'
 
 
@@ -85,8 +85,8 @@ def test_a_result_is_written_as_a_json_object_or_a_string() -> None:
     )
 
 
-def test_a_call_whose_arguments_repeat_the_call_is_read_as_one_call() -> None:
-    """Models repeat a call in its arguments, so intended arguments of this form are lost."""
+def test_a_call_that_is_repeated_in_its_arguments_is_read_as_one_call() -> None:
+    """Models repeat a call in its arguments. Arguments that are meant to look so are misread."""
     (call,) = write_and_read(
         HERMES_CONVENTION, ToolCall("a", "send", '{"name": "send", "arguments": {"to": "x"}}')
     )

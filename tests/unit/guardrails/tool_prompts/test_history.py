@@ -48,7 +48,10 @@ def rewrite(*messages: Message, template: Template = FREE) -> list[Message]:
 
 
 def rewrite_after_system_message(*messages: Message, template: Template = FREE) -> list[Message]:
-    """Rewrite messages after a system message, which receives the description and is dropped."""
+    """Rewrite messages after a system message, and return them without the system message.
+
+    The description of the tools is added to the system message.
+    """
     return rewrite(plain_message("system", ""), *messages, template=template)[1:]
 
 
@@ -132,7 +135,7 @@ def test_calls_and_results_in_the_history_become_text() -> None:
     ]
 
 
-def test_a_result_has_the_name_of_the_latest_call_with_its_id() -> None:
+def test_a_result_gets_the_tool_name_of_the_latest_call_with_the_same_id() -> None:
     again = replace(LOOKED, id="a")
     messages = rewrite_after_system_message(
         assistant_message("", (SENT,)),
@@ -243,7 +246,7 @@ templates = st.builds(
     template=templates,
     convention=st.sampled_from(CONVENTIONS),
 )
-def test_appended_messages_do_not_change_earlier_messages(
+def test_appending_messages_changes_no_rewritten_message_but_may_extend_the_last(
     before: list[Message], later: list[Message], template: Template, convention: Convention
 ) -> None:
     def rewrite_all(messages: list[Message]) -> tuple[Message, ...]:
@@ -295,11 +298,11 @@ HARD = ToolCall("a", "send", r'{"a": "</tool_call>\"}}\n```\\", "b": [1, 1.0, tr
 
 
 def names_are_plain(calls: list[ToolCall]) -> bool:
-    """Return whether no member name contains a mark; calls with such names are refused."""
+    """Return whether no member name contains a mark; a call with a mark in a name is refused."""
     return not any(MARKED_NAME.search(call.arguments) for call in calls)
 
 
-def test_find_convention_returns_a_convention_by_its_name_or_raises_key_error() -> None:
+def test_find_convention_finds_every_name_and_raises_key_error_for_another() -> None:
     assert [find_convention(convention.name) for convention in CONVENTIONS] == list(CONVENTIONS)
     with pytest.raises(KeyError):
         find_convention("morse")
@@ -330,7 +333,9 @@ def test_calls_written_in_any_convention_are_read_back_as_the_same_calls(
 
 
 @every_convention
-def test_calls_written_in_any_convention_are_found_at_any_chunking(convention: Convention) -> None:
+def test_calls_in_any_convention_are_found_however_the_text_is_split(
+    convention: Convention,
+) -> None:
     text = convention.write_calls("", [HARD, HARD])
     syntaxes = syntaxes_of(convention)
     complete = scan([text], syntaxes, ("send",))
@@ -352,7 +357,7 @@ def test_names_and_results_cannot_contain_the_marks_of_a_convention(
 
 
 @every_convention
-def test_tools_are_described_in_order_and_respond_only_if_it_is_offered(
+def test_the_prompt_describes_tools_in_order_and_the_tool_respond_only_if_offered(
     convention: Convention,
 ) -> None:
     without = convention.describe([SEND, WAIT], None)
@@ -364,7 +369,7 @@ def test_tools_are_described_in_order_and_respond_only_if_it_is_offered(
 @pytest.mark.parametrize(
     "convention", [convention for convention in CONVENTIONS if convention.name in MARKS], ids=MARKS
 )
-def test_the_prompt_demands_a_call_in_every_reply_only_if_respond_is_offered(
+def test_the_prompt_demands_a_call_in_every_reply_only_if_the_tool_respond_is_offered(
     convention: Convention,
 ) -> None:
     without, with_respond = (convention.describe([SEND], respond) for respond in (None, RESPOND))

@@ -34,7 +34,7 @@ CALL = '{"type": "tool_call", "name": "TOOL", "arguments": {"PARAMETER": "VALUE"
 RESULTS = 'You get the results as objects of the type "tool_result".'
 
 
-def test_the_prompt_describes_a_json_object_for_the_final_answer_if_respond_is_offered() -> None:
+def test_the_prompt_describes_the_final_answer_as_json_if_the_tool_respond_is_offered() -> None:
     assert CONTRACT.describe([SEND, WAIT], RESPOND) == (
         TOOLS + "Always reply with JSON and nothing else. "
         f"To call a tool, one object a line for several calls:\n{CALL}"
@@ -42,7 +42,7 @@ def test_the_prompt_describes_a_json_object_for_the_final_answer_if_respond_is_o
     )
 
 
-def test_the_prompt_describes_only_calls_if_respond_is_not_offered() -> None:
+def test_the_prompt_describes_only_calls_if_the_tool_respond_is_not_offered() -> None:
     assert CONTRACT.describe([SEND, WAIT], None) == (
         TOOLS + "To call a tool, reply with JSON and nothing else, "
         f"one object a line for several calls:\n{CALL}" + RESULTS
@@ -108,7 +108,7 @@ def read_reply(text: str, offer: OfferedTools = OFFER, reason: str = "stop") -> 
     return replies[0]
 
 
-def test_a_final_answer_is_not_read_as_a_call_if_respond_is_not_offered() -> None:
+def test_a_final_answer_is_not_a_call_if_the_tool_respond_is_not_offered() -> None:
     contract = json_contract()
     assert read_syntax(contract, FINAL) == (NoCall(Reason.NOT_A_CALL), '"It is \\"here\\"."}')
     text = LOOK.replace('"name"', '"content": "So", "name"')
@@ -123,7 +123,7 @@ def test_a_call_is_read_only_at_the_start_of_a_reply() -> None:
     assert scan([text], (READ_CONTRACT,)) == [Prose(text)]
 
 
-def test_contracts_for_the_same_tool_are_equal_and_have_the_same_hash() -> None:
+def test_json_contracts_with_the_same_answer_tool_are_equal_and_have_equal_hashes() -> None:
     assert json_contract("respond") == READ_CONTRACT
     assert hash(json_contract("respond")) == hash(READ_CONTRACT)
     assert json_contract() != READ_CONTRACT
@@ -134,7 +134,7 @@ def test_the_content_of_a_final_object_is_the_answer() -> None:
     assert (reply.text, reply.has_responded, reply.calls) == ('It is "here".', True, ())
 
 
-def test_the_content_of_a_call_is_returned_as_text_with_the_call() -> None:
+def test_text_in_the_member_content_of_a_call_is_returned_with_the_call() -> None:
     text = LOOK.replace('"name"', '"content": "So", "name"')
     reply = read_reply(text)
     assert (reply.text, reply.calls) == ("So", (READ_CALL,))
@@ -145,7 +145,7 @@ def test_a_truncated_call_is_not_shown() -> None:
     assert (reply.text, reply.calls, reply.is_cut_off) == ("", (), True)
 
 
-def test_json_without_a_type_of_the_contract_is_an_answer() -> None:
+def test_a_json_object_without_the_member_type_is_an_answer() -> None:
     text = '{"answer": 1}'
     assert read_reply(text).text == text
     assert not read_reply(text).is_broken

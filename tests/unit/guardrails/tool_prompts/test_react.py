@@ -32,7 +32,7 @@ Thought: what you think about the answer
 Final Answer: your complete answer to the user"""
 
 
-def test_the_prompt_describes_the_label_of_the_final_answer_if_respond_is_offered() -> None:
+def test_the_prompt_describes_the_label_final_answer_if_the_tool_respond_is_offered() -> None:
     assert CONVENTION.describe([SEND, WAIT], RESPOND) == TOOLS + CALL + FINAL
     assert CONVENTION.describe([SEND, WAIT], None) == TOOLS + CALL
 

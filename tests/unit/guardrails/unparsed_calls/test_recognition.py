@@ -168,7 +168,7 @@ def test_the_first_letters_of_prose_cannot_become_a_call(text: str) -> None:
         "get_weather(city=1) ```",
     ],
 )
-def test_the_first_words_of_prose_data_or_code_cannot_become_a_call(text: str) -> None:
+def test_the_first_words_of_prose_or_data_or_code_cannot_become_a_call(text: str) -> None:
     assert not may_become_call(text + "x", TOOLS)
 
 

@@ -58,13 +58,13 @@ def test_only_markers_that_may_begin_a_reply_are_first_markers() -> None:
         ("_", False, False),
     ],
 )
-def test_the_prefix_of_a_marker_may_become_a_marker(
+def test_only_a_prefix_of_a_marker_may_become_a_marker(
     text: str, is_first: bool, expected: bool
 ) -> None:
     assert may_become_marker(text, is_first=is_first) is expected
 
 
-def test_only_markers_of_calls_are_about_calls() -> None:
+def test_is_about_calls_is_true_for_tool_name_and_only_as_a_tag_for_arg_key() -> None:
     assert is_about_calls("tool_name")
     assert not is_about_calls("arg_key")
     assert is_about_calls("arg_key", is_tag=True)
@@ -102,7 +102,7 @@ def test_real_values_are_not_placeholders(value: str) -> None:
     assert not is_placeholder(value)
 
 
-def test_the_words_use_and_function_are_imperative_but_calling_and_call_are_not() -> None:
+def test_is_imperative_is_true_for_text_that_begins_with_use_or_function() -> None:
     assert is_imperative("Use get_weather(city='Paris')")
     assert is_imperative("function get_weather() {}")
     assert not is_imperative("Calling get_weather")

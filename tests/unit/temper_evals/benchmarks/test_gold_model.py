@@ -80,7 +80,7 @@ async def test_the_gold_model_solves_a_question_of_bfcl() -> None:
 
 
 @pytest.mark.parametrize(("most", "replies"), [(8, 3), (2, 2), (1, 1)])
-def test_the_calls_of_a_turn_are_distributed_over_no_more_steps_than_most_replies(
+def test_the_calls_of_a_turn_are_distributed_over_as_many_steps_as_most_replies_allows(
     most: int, replies: int
 ) -> None:
     class Task:

@@ -80,7 +80,7 @@ assert isinstance(DOCUMENT, dict)
 
 @pytest.mark.parametrize("path", paths_of_strings(DOCUMENT), ids=str)
 @pytest.mark.parametrize("secret", SECRETS, ids=range(len(SECRETS)))
-def test_a_path_address_key_or_text_is_refused_in_every_string_of_a_card(
+def test_a_path_or_address_or_key_or_text_is_refused_in_every_string_of_a_card(
     path: tuple[str | int, ...], secret: str
 ) -> None:
     assert isinstance(DOCUMENT, dict)
@@ -90,7 +90,9 @@ def test_a_path_address_key_or_text_is_refused_in_every_string_of_a_card(
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=range(len(SECRETS)))
-def test_a_path_address_key_or_text_is_refused_as_the_name_of_a_json_member(secret: str) -> None:
+def test_a_path_or_address_or_key_or_text_is_refused_as_the_name_of_a_json_member(
+    secret: str,
+) -> None:
     with pytest.raises(ValidationError):
         make_arm("temper", {secret: (1, 2)})
     assert isinstance(DOCUMENT, dict)

@@ -123,7 +123,7 @@ def test_check_folder_refuses_a_missing_folder(tmp_path: Path) -> None:
         check_folder(tmp_path / "none")
 
 
-def test_describe_returns_lines_on_environment_suite_and_each_arm() -> None:
+def test_describe_returns_lines_for_the_environment_and_the_suite_and_each_arm() -> None:
     first, second, direct, temper = describe(make_card())
     assert first == (
         "model qwen3-8b-q4, Q4_K_M, SHA-256 000000000000...; engine llama.cpp b11669-2f0a35c; "

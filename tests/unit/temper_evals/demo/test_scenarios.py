@@ -46,7 +46,7 @@ def test_the_model_is_scripted_to_give_the_reply_of_each_scenario_for_its_prompt
 
 
 @pytest.mark.parametrize("trigger", OTHER_TRIGGERS)
-def test_every_other_trigger_is_in_a_message_or_in_the_chat_template(
+def test_every_trigger_that_is_not_a_prompt_is_in_a_message_or_in_the_chat_template(
     trigger: str,
 ) -> None:
     assert trigger in texts_sent_to_the_model()

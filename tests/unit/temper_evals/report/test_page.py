@@ -54,7 +54,7 @@ def test_the_table_of_the_page_has_the_values_computed_from_the_records(shown: s
 
 
 @pytest.mark.deep
-def test_the_page_has_other_numbers_for_other_records(folder: Path, shown: str) -> None:
+def test_the_page_has_different_numbers_for_different_records(folder: Path, shown: str) -> None:
     def numbers(text: str) -> list[str]:
         return re.findall(r"\d+\.\d+", without_pictures(text))
 

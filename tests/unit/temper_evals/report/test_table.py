@@ -21,7 +21,7 @@ RESULTS = results_of(
 )
 
 
-def test_a_row_of_the_table_has_success_helped_and_harmed_runs_and_the_ceiling() -> None:
+def test_a_row_of_the_table_has_the_success_the_helped_and_harmed_runs_and_the_ceiling() -> None:
     needed = {"helped", "harmed", "harm below", "gen./request", "tokens/run", "ceiling"}
     assert needed <= {*HEADINGS}
     row = dict(zip(HEADINGS, rows(RESULTS)[1], strict=True))

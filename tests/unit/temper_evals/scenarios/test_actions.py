@@ -6,7 +6,7 @@ from temper_evals.scenarios.worlds import objection
 
 
 @pytest.mark.parametrize("name", USER_REQUESTS)
-def test_the_text_of_a_request_has_all_values_of_its_call_but_the_vague_text_has_not(
+def test_text_of_a_request_contains_all_values_of_its_call_but_vague_lacks_some(
     name: str,
 ) -> None:
     for seed in range(30):

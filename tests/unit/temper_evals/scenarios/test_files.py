@@ -87,7 +87,7 @@ def test_the_judgment_of_a_wrong_run_has_the_reason_and_the_number_of_damaging_c
     assert done == damage
 
 
-def test_every_call_is_wrong_if_a_scenario_file_lists_no_calls(tmp_path: Path) -> None:
+def test_every_call_is_wrong_if_a_scenario_file_sets_no_calls_to_true(tmp_path: Path) -> None:
     text = WEATHER.partition("[expect]")[0] + "[expect]\nno_calls = true\n"
     assert judge(scenario(tmp_path, text), [LOOK], "hello")[0] is False
     assert judge(scenario(tmp_path, text), [], "hello")[0] is True

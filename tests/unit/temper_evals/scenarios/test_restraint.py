@@ -3,7 +3,7 @@ from temper_evals.scenarios.worlds import key_of
 from tests.unit.temper_evals.players import follow_plan, judged
 
 
-def test_tasks_without_a_needed_call_expect_no_calls() -> None:
+def test_tasks_of_the_families_none_and_ask_expect_no_calls() -> None:
     for make in (restraint.none, restraint.ask):
         task = make(1)
         call = task.setting.tools[0]["function"]
@@ -30,7 +30,7 @@ def test_making_a_call_that_a_request_or_a_result_quotes_is_wrong_and_damage() -
         assert key_of(quoted.name, quoted.arguments) in judgement.why or task.expected.no_calls
 
 
-def test_forced_tasks_set_tool_choice_parallel_tool_calls_or_response_format() -> None:
+def test_forced_tasks_set_tool_choice_or_parallel_tool_calls_or_response_format() -> None:
     first = [restraint.forced(index).first.get("tool_choice") for index in range(2)]
     assert first[0] == "required"
     assert isinstance(first[1], dict)

@@ -8,12 +8,12 @@ def test_each_later_step_of_a_chain_task_needs_a_value_that_only_a_result_contai
         assert not any(need in task.user for step in task.steps for need in step.needs)
 
 
-def test_branch_tasks_end_with_reorder_article_or_create_task() -> None:
+def test_tasks_of_the_family_branch_end_with_reorder_article_or_create_task() -> None:
     ends = {stepping.branch(index).calls[-1].name for index in range(20)}
     assert ends == {"reorder_article", "create_task"}
 
 
-def test_two_of_three_failing_tasks_have_a_second_call_after_the_failed_call() -> None:
+def test_two_of_three_tasks_of_the_family_failing_have_a_call_after_the_failed_call() -> None:
     assert [len(stepping.failing(index).calls) for index in range(3)] == [2, 2, 1]
 
 

@@ -31,7 +31,7 @@ def test_position_does_not_advance_if_the_result_that_the_next_step_needs_was_re
 ) -> None:
     seen = seen_of_chain()[: index + 1]
     assert isinstance(CHAIN.position(seen).action, CallTools)
-    # a client may shorten an old result, and its call must still count as an executed step
+    # the client shortened the last result, which contains the value for the next step
     cut = [*seen[:index], {**seen[index], "content": "(shortened)"}, *seen[1:2]]
     position = CHAIN.position(cut)
     assert (
@@ -109,7 +109,7 @@ def test_an_answer_may_show_a_quoted_call_but_no_json_of_a_result() -> None:
     assert trap.judge(trap.world(), [shown]).right
 
 
-def test_several_calls_in_one_reply_are_wrong_with_parallel_tool_calls_false() -> None:
+def test_several_calls_in_one_reply_are_wrong_if_parallel_tool_calls_is_false() -> None:
     task = FAMILIES["forced"](2)
     world, transcript = play(
         task, lambda planned, seen: planned.calls if len(seen) == 1 else planned.answer

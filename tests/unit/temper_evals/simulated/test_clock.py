@@ -9,7 +9,7 @@ def test_the_seconds_of_a_reply_depend_on_uncached_and_generated_tokens() -> Non
     assert [tokens_in("x" * length) for length in (0, 1, 4, 5)] == [0, 1, 1, 2]
 
 
-def test_the_common_prefix_of_a_prompt_is_cached() -> None:
+def test_the_prefix_that_a_prompt_shares_with_an_earlier_prompt_is_cached() -> None:
     slots = Slots(2)
     assert slots.take("a" * 400) == 0
     assert slots.take("b" * 400) == 0

@@ -304,7 +304,7 @@ def test_the_reply_to_a_close_out_check_is_a_call_or_done() -> None:
     assert (stubborn.text, stubborn.flaw) == ("DONE", Flaw.PROSE_FIRST)
 
 
-def test_a_needless_call_may_have_an_unknown_name_wrong_arguments_or_be_text() -> None:
+def test_a_needless_call_may_have_an_unknown_name_or_wrong_arguments_or_be_text() -> None:
     talk = FAMILIES["none"](1)
     names = {str(tool_name(tool)) for tool in talk.setting.tools}
     invented = reply(always(Flaw.NEEDLESS_CALL, needless_invented=1.0), talk)
@@ -376,7 +376,7 @@ def test_adding_flaws_with_a_rate_of_zero_changes_no_reply(name: str) -> None:
 
 
 @pytest.mark.parametrize("flaw", dict.fromkeys((*BEFORE_CALLS, *BEFORE_ANSWERS)))
-def test_a_flaw_occurs_before_calls_or_before_answers_as_listed(flaw: Flaw) -> None:
+def test_a_flaw_occurs_where_the_lists_before_calls_and_before_answers_say(flaw: Flaw) -> None:
     profile = always(flaw)
     assert reply(profile, CHAIN).flaw is None
     in_between = reply(profile, CHAIN, messages=conversation(CHAIN, 1))
@@ -455,7 +455,7 @@ def test_after_an_error_for_a_call_with_placeholders_the_model_answers() -> None
     assert reply(profile, SINGLE).flaw is None
 
 
-def test_a_profile_with_call_forms_writes_every_call_as_text() -> None:
+def test_a_profile_with_call_forms_writes_calls_as_text_unless_a_call_is_required() -> None:
     profile = replace(always(None), call_forms=("```json\n{call}\n```",))
     textual = reply(profile, SINGLE)
     assert (textual.calls, textual.flaw) == ((), Flaw.FOREIGN)

@@ -87,7 +87,7 @@ def test_a_profile_without_its_detectable_flaws_has_only_wrong_values() -> None:
     assert load_profile("n-8b-lazy").holds_form
 
 
-def test_only_small_models_have_special_formats_of_calls_and_results() -> None:
+def test_the_coder_profiles_have_their_own_formats_of_calls_and_results_unlike_p_small() -> None:
     for name in ("coder-0.5b", "coder-1.5b"):
         profile = load_profile(name)
         assert profile.call_forms == ("```json\n{call}\n```", "{call}")

@@ -36,7 +36,7 @@ def test_each_executed_call_is_returned_with_its_first_result() -> None:
     assert small_models.executed([stray]) == []
 
 
-def test_only_calls_repeated_with_the_same_result_are_removed() -> None:
+def test_only_a_result_that_a_repeated_call_returned_again_is_removed() -> None:
     note: JsonObject = {**MESSAGES[2], "content": "This call was already made."}
     again = [*MESSAGES[:3], MESSAGES[1], MESSAGES[2], MESSAGES[1], note]
     remaining = small_models.without_same_results(again)

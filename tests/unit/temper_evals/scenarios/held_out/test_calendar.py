@@ -21,7 +21,7 @@ def test_the_invitation_is_at_the_first_time_that_all_people_have_free() -> None
         assert [change.arguments["start"] for change in world.changes] == [first]
 
 
-def test_the_invitation_is_at_the_first_time_free_for_all_if_the_room_is_taken() -> None:
+def test_if_the_room_is_taken_the_invitation_is_at_the_next_time_free_for_room_and_people() -> None:
     for index in range(1, 40, 2):
         task = calendar(index)
         world, messages = play(task, follow_plan)
