@@ -1,4 +1,4 @@
-"""Bodies of requests in every API dialect, which must be answered or refused without a 5xx."""
+"""Fuzzes request bodies in every API dialect; each must be answered or refused without a 5xx."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

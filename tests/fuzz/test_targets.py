@@ -62,7 +62,7 @@ def fails(data: bytes) -> None:
 
 def swells(data: bytes) -> None:
     del data
-    bytearray(4 * watch.MOST_BYTES)  # even if the process frees memory meanwhile
+    bytearray(4 * watch.MOST_BYTES)  # enough even if the process frees memory meanwhile
 
 
 def does_nothing(data: bytes) -> None:

@@ -363,7 +363,7 @@ async def test_repeated_idempotency_key_sends_no_second_request_to_the_fallback(
         assert both.sent == (3, 1)
 
 
-async def test_log_metrics_and_dashboard_name_the_fallback_model() -> None:
+async def test_the_fallback_model_is_named_in_the_log_the_metrics_and_the_dashboard() -> None:
     records, metrics = Records(), Metrics()
     observers = Observers((records,), metrics)
     async with small_and_big(GOOD, observers=observers) as both:

@@ -59,7 +59,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def engine() -> Iterator[tuple[PacedEngine, str]]:
-    """An engine that processes every prompt forever, until a test releases it."""
+    """An engine that processes every prompt until a test releases it."""
     silent = PacedEngine(is_silent=True)
     with listening_in_thread(silent) as url:
         yield silent, url
