@@ -200,7 +200,7 @@ async def test_model_selects_the_backend_and_the_upstream_name() -> None:
     assert "small, embedder" in unknown.json()["error"]["message"]
 
 
-async def test_props_returns_a_part_of_the_backends_properties() -> None:
+async def test_the_path_props_returns_a_part_of_the_backends_properties() -> None:
     backend = ScriptedBackend()
     backend.models = {"data": [{"id": "m"}]}
     backend.properties = {

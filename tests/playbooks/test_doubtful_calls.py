@@ -166,14 +166,14 @@ def test_a_call_that_the_user_asked_for_is_returned() -> None:
     assert any(isinstance(event, ToolCalled) for event in book.shown)
 
 
-def test_the_policy_accept_returns_an_ambiguous_call_as_text_without_a_question() -> None:
+def test_under_the_text_policy_accept_an_ambiguous_call_is_text_without_a_question() -> None:
     book = Playbook.of(make_request(), Policy(text_policy=TextPolicy.ACCEPT)).ask()
     write(book, CALL + SUFFIX)
     assert shown_text(book) == CALL + SUFFIX
     assert not any(isinstance(outcome, RejectedReply) for outcome in book.turn.facts)
 
 
-def test_the_call_in_the_answer_is_text_if_the_user_asks_how_to_call_a_tool() -> None:
+def test_a_call_is_returned_as_text_if_the_user_asks_how_to_call_a_tool() -> None:
     book = Playbook.of(make_request(user_message("How do I call get_weather?"))).ask()
     write(book, CALL + SUFFIX)
     assert shown_text(book) == CALL + SUFFIX

@@ -131,8 +131,8 @@ def test_usage_names_the_fallback_if_the_first_model_reports_none() -> None:
     assert usage["temper"] == {"attempts": 1, **USAGE.usage, "fallback": "big"}
 
 
-def test_a_text_of_the_fallback_is_returned_although_the_first_model_owed_a_call() -> None:
-    """The first model has to correct its call, but the fallback has made no call."""
+def test_a_text_of_the_fallback_is_returned_after_invalid_calls_of_the_first_model() -> None:
+    """The first model must correct its call. The fallback made no call, so its text is accepted."""
     book = send_to_fallback()
     write(book, "It is sunny.").expect(TextDelta("It is sunny."), ReplyFinished("stop"))
     book.end()
@@ -145,7 +145,7 @@ def test_the_text_of_the_fallback_is_sent_only_at_its_end() -> None:
     assert book.shown == []
 
 
-def test_the_policy_respond_returns_a_text_of_the_fallback_without_a_nudge() -> None:
+def test_under_the_text_policy_respond_the_fallback_text_is_returned_without_a_nudge() -> None:
     request = make_request()
     policy = Policy(text_policy=TextPolicy.RESPOND)
     book = use_up_attempts(request, policy)

@@ -83,7 +83,7 @@ class Release:
         )
 
     def refusal(self, *arguments: str) -> str:
-        """Return the sentence with which the script ends; nothing was installed."""
+        """Run the script, check that it installs nothing, and return the error that it prints."""
         ran = self.install(*arguments)
         assert (ran.returncode, ran.stdout) == (1, "")
         (line,) = ran.stderr.splitlines()

@@ -98,7 +98,7 @@ class Disk:
             yield
 
     def cut_power(self, *, loses: bool) -> None:
-        """Copy the files as they are after a crash; a power cut `loses` the end of the last writes.
+        """Copy the files as they are after a crash; if `loses`, without the end of the last writes.
 
         The killed process still has the old files open, so the next process gets the copies.
         """

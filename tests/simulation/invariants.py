@@ -16,7 +16,7 @@ from tests.simulation.temper import Temper
 
 _INTERVAL = 0.25  # seconds between samples
 _END = 0.1  # seconds after which an engine has noticed that Temper has read its reply
-_LONGEST_WAIT = 1.0  # seconds after its client disconnected in which a ticket may stay in a queue
+_LONGEST_WAIT = 1.0  # seconds that a ticket may stay in a queue after its client disconnected
 
 
 @dataclass(slots=True)

@@ -78,7 +78,7 @@ _POOL = logging.getLogger("proxy.backends.pool")
 _SUPERVISOR = logging.getLogger("proxy.processes.supervisor")
 _WORKERS = logging.getLogger("proxy.api.workers")
 
-# demands of a request for the stored response of another owner
+# the permitted outcomes of a request for the stored response of another owner
 _NOT_FOUND = Demand(failures=frozenset({400}), attempts=0)
 _NOT_FOUND_OR_NO_STORE = Demand(failures=frozenset({400, 503}), attempts=0)
 
@@ -475,7 +475,7 @@ class _World:
         can_continue = _can_continue(plan) and self._has_store
         if can_continue and sending.manner == "continues":
             return await self._continue_response(sending, in_dialect(plan, "responses"))
-        # both requests would share the plays of the plan, which are counted per request number
+        # only plans with one play: they are counted per request number, which repetitions share
         if sending.manner == "repeats" and len(plan.plays) == 1 and _is_convertible(plan):
             return await self._repeat(sending, in_dialect(plan, sending.dialect))
         half_closes = sending.manner == "half-closes"
@@ -491,13 +491,13 @@ class _World:
                 self._send_same_key(sending, of_another_owner(plan)),
             )
             return [*both]
-        if plan.manner is Manner.SENDS_TWICE:  # one may be refused before the other arrives
+        if plan.manner is Manner.SENDS_TWICE:  # one request may be refused before the other arrives
             plan = replace(plan, manner=Manner.STAYS)
         return [await self._send_chat(clients, sending, plan)]
 
     @property
     def _has_store(self) -> bool:
-        """True if a stored response can be read later: by one process, or from a shared store."""
+        """True if later requests can read a stored response: one process, or a shared store."""
         scenario = self.scenario
         return scenario.workers == 1 or scenario.has_files or scenario.has_store
 
@@ -635,7 +635,8 @@ class _World:
         demand, engines = exchange.plan.demand, self.scenario.engines
         fault, _ = draw(self.scenario.seed, sending.number)
         if fault.name.startswith("backend: disconnects"):
-            # a reset may arrive before any data; on a reused connection Temper then sends again
+            # a reset may arrive before any data; on a reused connection, Temper then sends the
+            # request again
             demand = replace(demand, attempts=demand.attempts + 1)
         if self.scenario.can_be_full:
             demand = replace(demand, failures=demand.failures | {429})
@@ -667,7 +668,8 @@ class _World:
 
     async def _check_idle_state(self) -> None:
         """Wait until Temper is idle, and check that all counts of open objects are 0."""
-        delay = LONGEST_DELAY if self.scenario.workers > 1 else 0.0  # of a worker that was killed
+        # a killed worker restarts after a delay
+        delay = LONGEST_DELAY if self.scenario.workers > 1 else 0.0
         await asyncio.sleep(_SETTLE_SECONDS + delay)
         self.verdict.occurrences["read again"] += await self.losses.check_responses()
         sums = await _read_metrics()
@@ -718,8 +720,8 @@ async def _read_metrics() -> dict[str, float]:
 def _or_cut_off(demand: Demand, seen: Received) -> Demand:
     """Permit a timeout, or the beginning of an answer with the finish reason `length`.
 
-    The deadline may also cut a first reply that Temper would have rejected at its end, or one that
-    its server does not end.
+    The deadline may also cut off a first reply that Temper would have rejected at its end, or that
+    the server never ends.
     """
     unfinished = RightAnswer(demand.shown, thoughts=demand.thoughts)
     beginnings = [
