@@ -151,9 +151,8 @@ def _replacements(node: _Node, parent: ast.AST, attribute: str, scope: ast.stmt)
     if isinstance(node, ast.BoolOp):
         for operands in _without_each(node.values):
             yield operands[0] if len(operands) == 1 else ast.BoolOp(node.op, operands)
-    elif not is_condition and not isinstance(
-        parent, ast.BoolOp
-    ):  # a negation would equal one of these mutants
+    elif not is_condition and not isinstance(parent, ast.BoolOp):
+        # not for conditions and operands, where a negation would equal one of the mutants above
         yield from _changed(node, scope)
     if isinstance(parent, ast.Compare) or not isinstance(scope, _Function):
         yield from _with_changed_rows(node)
@@ -313,7 +312,7 @@ class Check:
         return bool(self.failed)
 
     def _trace(self, items: Sequence[pytest.Item]) -> _Lines:
-        """Run the tests; return those that execute each line of the targets."""
+        """Run the tests; return, for each line of the targets, the tests that execute it."""
         tracer = Coverage(data_file=None, config_file=False, include=[*map(str, self.targets)])
         seconds = []
         with tracer.collect():

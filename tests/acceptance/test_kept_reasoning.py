@@ -110,7 +110,7 @@ async def prompts_of(
 
 
 @pytest.mark.parametrize(("language", "streams"), EVERYWHERE)
-async def test_a_client_that_drops_reasoning_gets_the_prompts_of_a_client_that_sends_it(
+async def test_the_prompts_are_equal_whether_a_client_drops_or_sends_reasoning(
     server: RunningServer, language: str, streams: bool
 ) -> None:
     kept = await prompts_of(server, language, keeps=True, streams=streams)

@@ -74,9 +74,8 @@ def fuzz_one(data: bytes) -> None:
 def _scanned_in_bounded_work(text: str, *, cut_off: bool) -> list[Finding]:
     """Scan a text, and check the number of function calls."""
     calls = 0
-    find_calls(
-        text, SYNTAXES, NAMES, cut_off=cut_off
-    )  # the first scan compiles the regular expressions
+    # the first scan compiles the regular expressions
+    find_calls(text, SYNTAXES, NAMES, cut_off=cut_off)
 
     def count(_: FrameType, event: str, __: object) -> None:
         nonlocal calls

@@ -105,7 +105,7 @@ def test_a_request_to_a_vanished_host_is_answered_by_another_engine_without_ipv4
 
 
 @pytest.mark.fault("F110")
-def test_a_name_that_has_only_an_ipv6_address_is_reached() -> None:
+def test_an_engine_whose_name_has_only_an_ipv6_address_is_reached() -> None:
     with network("client", "temper", "engine", family=IPV6) as hosts, ExitStack() as stack:
         client_host, temper_host, engine_host = hosts
         temper_host.define_names({"engine.lan": engine_host.address})

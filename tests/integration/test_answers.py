@@ -27,7 +27,7 @@ def with_policy(policy: str) -> dict[str, str]:
     return {"x-temper-text-policy": policy}
 
 
-async def test_a_valid_call_is_returned_with_the_id_of_the_backend(*, stream: bool) -> None:
+async def test_a_valid_call_is_returned_with_its_id_unchanged(*, stream: bool) -> None:
     async with temper(calls("get_weather", '{"city"', ': "Paris"}')) as proxy:
         answer = await proxy.ask(request(), stream=stream)
     assert (answer.called, answer.text, answer.reason) == (

@@ -114,7 +114,7 @@ async def test_the_queue_of_the_engine_and_the_wait_of_a_new_client_are_bounded(
 
 
 @pytest.mark.parametrize(("replicas", "rounds"), [(2, 2), (4, 3)])
-async def test_replicas_that_know_their_number_leave_no_queue_in_the_engine(
+async def test_replicas_that_know_how_many_they_are_leave_no_queue_in_the_engine(
     replicas: int, rounds: int
 ) -> None:
     waited, engine = await rounds_of_newcomers(replicas, shares=replicas)

@@ -138,7 +138,7 @@ def test_a_text_of_the_fallback_is_returned_after_invalid_calls_of_the_first_mod
     book.end()
 
 
-def test_the_text_of_the_fallback_is_sent_only_at_its_end() -> None:
+def test_the_text_of_the_fallback_is_sent_only_at_the_end_of_its_reply() -> None:
     book = send_to_fallback()
     book.receive(ReasoningDelta("Let me see."), TextDelta("It is "), TextDelta("sunny."))
     book.expect(ReasoningDelta("Let me see."))

@@ -83,7 +83,7 @@ def test_a_valid_call_is_streamed_but_its_last_bytes_are_sent_after_validation()
 
 
 @pytest.mark.parametrize("prose", ["Let me see.\n\n", "\n", "Ah: ", "See `x`\n"])
-def test_white_space_before_a_call_is_shown_before_it(prose: str) -> None:
+def test_white_space_before_a_call_is_sent_before_the_call(prose: str) -> None:
     book = write_call(begin_stream().receive(TextDelta(prose)), "get_weather", PARIS)
     book.receive(ReplyFinished("tool_calls"))
     index = book.shown.index(ToolCallStarted(0, "id_0", "get_weather"))
@@ -117,7 +117,7 @@ def test_a_call_is_one_event_if_the_request_or_the_policy_does_not_stream_calls(
     book.expect(ToolCalled(0, ToolCall("id_0", "get_weather", PARIS)), ReplyFinished("tool_calls"))
 
 
-def test_calls_stream_unchanged_with_guardrails_off() -> None:
+def test_with_guardrails_off_calls_are_streamed_unchanged() -> None:
     for mode in (Mode.OFF, Mode.OBSERVE):
         book = write_call(begin_stream(Policy(mode=mode)), "launch_rocket", "{broken")
         assert join_arguments(book.shown) == "{broken"
@@ -288,7 +288,7 @@ def show_valid_and_invalid_call() -> Playbook:
     return book.ask()
 
 
-def test_only_the_invalid_call_is_retried_after_a_valid_and_an_invalid_call() -> None:
+def test_of_a_valid_and_an_invalid_call_only_the_invalid_call_is_retried() -> None:
     book = show_valid_and_invalid_call()
     assert book.upstream_request is not None
     results = [message.text for message in book.upstream_request.messages if message.role == "tool"]

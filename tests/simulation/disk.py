@@ -189,7 +189,7 @@ class _Connection(sqlite3.Connection):
     def __init__(
         self, disk: Disk, path: Path, *, timeout: float, isolation_level: None, factory: object
     ) -> None:
-        del factory  # always this class
+        del factory  # a connection always has this class
         super().__init__(
             path,
             timeout=timeout,

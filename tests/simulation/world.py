@@ -513,7 +513,7 @@ class _World:
         return Exchange(plan, begun, sent.over, sent.received)
 
     async def _repeat(self, sending: Sending, plan: Plan) -> list[Exchange]:
-        """Send a request three times with one idempotency key, once as another owner."""
+        """Send a request with one idempotency key: twice as its owner, once as another owner."""
         number = sending.number
         plan = replace(plan, request=plan.request.with_header("idempotency-key", f"key-{number}"))
 
@@ -546,7 +546,7 @@ class _World:
         return self.store.has_trouble(begun, over) or self._is_killed(begun, over)
 
     async def _send_same_key(self, sending: Sending, plan: Plan) -> Exchange:
-        """Send a request of another owner, whose idempotency key is in use by the first owner."""
+        """Send a request as another owner, with the idempotency key that the first owner uses."""
         self.chats += 1
         self.verdict.occurrences["keys of another owner"] += 1
         sent = await exchange(plan, "chat")

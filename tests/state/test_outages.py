@@ -232,7 +232,7 @@ async def test_replicas_with_different_secrets_cannot_read_each_others_entries(
         assert field_of(answer, "code") == "previous_response_not_found"
 
 
-async def test_replicas_with_old_and_new_secret_in_another_order_read_each_others_entries(
+async def test_replicas_with_the_same_secrets_in_another_order_read_each_others_entries(
     store: StoreServer,
 ) -> None:
     old, new = "the-secret-of-yesterday", "the-secret-of-tomorrow"

@@ -487,7 +487,7 @@ def test_an_invalid_argument_is_refused_with_the_expected_type(text: str, messag
         eval(text, globals())  # noqa: S307 - mypy would reject these calls
 
 
-async def test_raise_for_stop_names_the_tool_and_the_missing_steps_and_the_raw_reply() -> None:
+async def test_the_error_of_raise_for_stop_names_the_tool_the_missing_steps_and_the_reply() -> None:
     async with scripted(*[BROKEN_CALLED] * 3) as (model, _):
         failed = await Agent(model, [broken]).run("Go")
     with pytest.raises(

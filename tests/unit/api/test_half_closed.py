@@ -84,6 +84,6 @@ async def test_a_client_that_disconnects_later_is_noticed_by_a_later_probe(
         await lost.wait()
 
 
-async def test_a_check_that_was_never_started_can_be_stopped() -> None:
+async def test_a_departure_check_that_was_never_started_can_be_stopped() -> None:
     async with accept_connection() as (_, transport, _lost):
         DepartureCheck(transport, lambda: None).stop()
