@@ -279,7 +279,7 @@ def _is_valid(schema_text: bytes, arguments: str) -> bool:
 def _unequivocal(pairs: list[tuple[str, object]] | str) -> dict[str, object]:
     members = dict(pairs) if isinstance(pairs, list) else {}
     if len(members) != len(pairs):
-        raise ValueError("a name stands twice, or this is no JSON")
+        raise ValueError("a duplicate name, or a constant such as NaN, which is not JSON")
     return members
 
 

@@ -66,13 +66,15 @@ def watching(cost: Cost, size: int, *, slowness: float = 1.0) -> Iterator[None]:
     if cost.seconds > most:
         raise Stalled(f"took {cost.seconds:.2f} s of processor time, more than {most:g}")
     if cost.bytes > MOST_BYTES + COPIES * size:
-        raise Swelled(f"took {cost.bytes / MEGABYTE:.0f} MB beside its {size} bytes")
+        raise Swelled(
+            f"took {cost.bytes / MEGABYTE:.0f} MB in addition to the input of {size} bytes"
+        )
 
 
 @contextlib.contextmanager
 def _given_up_after(seconds: float) -> Iterator[None]:
     def give_up(_number: int, _frame: FrameType | None) -> None:
-        raise Stalled(f"was given up after {seconds:g} s of processor time")
+        raise Stalled(f"was stopped after {seconds:g} s of processor time")
 
     previous = signal.signal(signal.SIGPROF, give_up)
     signal.setitimer(signal.ITIMER_PROF, seconds)

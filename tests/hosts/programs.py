@@ -55,7 +55,7 @@ def until(is_so: Callable[[], bool]) -> None:
     """Wait until a condition is true."""
     end = time.monotonic() + SOON
     while not is_so():
-        assert time.monotonic() < end, "it never came about"
+        assert time.monotonic() < end, "the condition never became true"
         time.sleep(_LOOK)
 
 

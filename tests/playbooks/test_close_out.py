@@ -568,7 +568,7 @@ def test_the_usage_after_a_check_without_a_call_is_that_of_the_first_generation(
     }
 
 
-def test_the_usage_of_the_answer_and_of_the_check_is_recorded_for_the_total() -> None:
+def test_the_usage_of_the_answer_and_of_the_check_are_both_recorded() -> None:
     book = send_check()
     check_usage = UsageReported({"prompt_tokens": 80, "completion_tokens": 5})
     book.receive(check_usage, ReplyFinished("stop"))

@@ -68,7 +68,7 @@ class Watch:
             self.waited.add(ticket.number)
             client = clients.get(board.name_of(ticket.number))
             if client is None:
-                self.problems["a ticket waits whose request is over"] += 1
+                self.problems["a ticket waits although its request has ended"] += 1
             elif self.gone.get(client, CLOCK.now) + _LONGEST_WAIT < CLOCK.now:
                 self.problems[f"{client} waits, but its client has disconnected"] += 1
 

@@ -536,7 +536,7 @@ class _World:
         if is_replayed(first) or is_replayed(again):
             self.verdict.occurrences["replayed"] += 1
         elif first.is_answered and again.is_answered and not is_unshared:
-            self._note(sending, "two answers for one key, and none is the copy of the other")
+            self._note(sending, "two answers for one idempotency key, and neither is a replay")
         if first.is_answered and is_replayed(again) and not is_unshared:
             again = replace(again, plan=_without_generation(again.plan))
         return [first, again, stranger]
