@@ -66,9 +66,7 @@ def watching(cost: Cost, size: int, *, slowness: float = 1.0) -> Iterator[None]:
     if cost.seconds > most:
         raise Stalled(f"took {cost.seconds:.2f} s of processor time, more than {most:g}")
     if cost.bytes > MOST_BYTES + COPIES * size:
-        raise Swelled(
-            f"took {cost.bytes / MEGABYTE:.0f} MB in addition to the input of {size} bytes"
-        )
+        raise Swelled(f"took {cost.bytes / MEGABYTE:.0f} MB more than its input of {size} bytes")
 
 
 @contextlib.contextmanager
