@@ -1,7 +1,7 @@
 """`python -m benchmarks ablation`: the effect of each heuristic that reads calls in text.
 
-For every switch of `ablation_switches`, a forked process turns one heuristic off and reads all
-replies again. The replies are:
+For every switch of `ablation_switches`, a forked process turns off the heuristic of the switch and
+reads all replies again. The replies are:
 
     tests/corpus        the tables of quoted and genuine calls
     --corpus FOLDER     `dev*.jsonl`, `announce_dev.jsonl` and `score.py`
@@ -56,7 +56,7 @@ _COUNTS = (
     *("right", "wrong", "lost", "needless", "field", "promoted", "missed"),
 )
 _HEAD = f"| without | changed | {' | '.join(_COUNTS)} |\n|---|{'---:|' * (len(_COUNTS) + 1)}"
-# the conditions of field cases that are about calls or text; other conditions are ignored
+# the conditions of field cases that this benchmark checks; all other conditions are ignored
 _CHECKED = ("calls", "calls_one_of", "no_calls", "text", "text_has", "text_lacks")
 
 
@@ -81,7 +81,7 @@ class Answer:
 
 
 def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) -> Answer:
-    """Run a request on a model that writes these texts in turn; the last text repeats."""
+    """Run a request on a model that replies with these texts in turn; the last text repeats."""
     plan = plan_request(decode_request(json.dump(request)), Policy(quirks))
     turn, answer = begin(plan, lambda: "id", lambda: True), Answer()
     while turn.next_request() is not None:
@@ -98,7 +98,7 @@ def play(request: JsonObject, replies: Sequence[str], quirks: Quirks = GENERIC) 
 
 
 def cache_literals() -> None:
-    """Cache the literals of each set of tools, because preparing them takes most of the time."""
+    """Cache the prepared `Literals` of each set of tools; preparing them takes most of the time."""
     cached = cache(Literals)
     vars(modes)["Literals"] = lambda texts: cached(frozenset(texts))
 
@@ -178,10 +178,10 @@ class Data:
 
 
 def judge(scenario: ReplyScenario, answer: Answer) -> str:
-    """Return the count to which a recorded reply adds, such as "right" or "lost".
+    """Return the name of the count that a recorded reply increases, such as "right" or "lost".
 
-    Returns "" if the reply is not right and BFCL's handler could not read it either, or if Temper
-    returned no call despite a retry.
+    Returns "" for two kinds of replies that are not right: those that BFCL's handler could not read
+    either, and those for which Temper returned no call despite a retry.
     """
     truth, is_readable = scenario.question.truth, scenario.reply.own_handler_right
     if not truth:
@@ -237,7 +237,7 @@ def labeled_cases(step: int) -> list[tests.Case]:
 
 
 def row(name: str, outcome: Outcome | None, base: Outcome) -> str:
-    """Return a row of the table: the counts of `base`, or the differences from these counts."""
+    """Return a row of the table: `base` itself, or the differences of `outcome` from `base`."""
     if outcome is None:
         return f"| {name} | fails{' |' * (len(_COUNTS) + 1)}"
     cells = [str(base.counts[name]) for name in _COUNTS]
@@ -254,7 +254,7 @@ def in_fork(work: Callable[[], Outcome]) -> Outcome | None:
     # a fork, because a switch changes the modules of its process irreversibly
     child = os.fork()
     if child == 0:
-        # CPU time, so that other work on the machine does not end a fork
+        # CPU time, because other work on the machine must not end a fork early
         signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
         sent = b""
         try:

@@ -1,4 +1,4 @@
-"""Switches for the heuristics that read calls in text; each replaces a heuristic by a constant.
+"""Switches for the heuristics that read calls in text; each replaces its heuristic by a constant.
 
 A heuristic is a predicate (a function or property that returns a bool), an alternative of a regular
 expression, a set of words, a list of `words.toml`, a field of the announcements' languages, or a

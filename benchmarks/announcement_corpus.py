@@ -1,4 +1,4 @@
-"""An adapter for the scorer of the announcement corpus, which compares results with labels."""
+"""An adapter for the scorer of the announcement corpus; the scorer compares results with labels."""
 
 from collections.abc import Sequence
 

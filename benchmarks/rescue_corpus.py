@@ -1,4 +1,4 @@
-"""An adapter for the scorer of the rescue corpus, which compares results with labels.
+"""An adapter for the scorer of the rescue corpus; the scorer compares results with labels.
 
 `rescue` does not know the model; `rescue_told` gets the model's family.
 """

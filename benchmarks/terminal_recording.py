@@ -53,7 +53,8 @@ def record_session(
 ) -> list[str]:
     """Run `temper` on a terminal; returns the final lines of its screen, with colors.
 
-    When the command prints its address, call `when_ready` with it and send Ctrl-C.
+    When the command prints its address, `when_ready` is called with the address, and Ctrl-C is
+    sent.
     """
     terminal, child = os.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 50, _COLUMNS, 0, 0))
@@ -114,7 +115,7 @@ def send_prompts(url: str) -> None:
 
 
 def draw(lines: Sequence[str]) -> str:
-    """Draw lines as SVG, without references to other files."""
+    """Draw lines as an SVG image that refers to no other files."""
     console = Console(record=True, width=_COLUMNS, file=StringIO(), force_terminal=True)
     for line in lines:
         console.print(Text.from_ansi(line), soft_wrap=False)

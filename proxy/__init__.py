@@ -1,15 +1,16 @@
 """Temper: an OpenAI-compatible proxy that makes tool calling with local models reliable.
 
-`__main__` is the command. The packages, each of which imports only later packages of this list:
-cli; doctor, agents and scaling; api; mcp; serving; settings; processes and state; observability;
-tools, profiles and hardware; backends; inference; guardrails, context and dialects; conversation.
+`__main__` is the command. In the following list, each package imports only packages that come
+later: cli; doctor, agents and scaling; api; mcp; serving; settings; processes and state;
+observability; tools, profiles and hardware; backends; inference; guardrails, context and dialects;
+conversation.
 
 `errors` defines all errors, and `facts` defines the events of a request. `files` reads the
 operator's files within `bounds`; `shares` divides a bound among owners. `systems` contains the code
 that differs between operating systems. docs/architecture.md is the overview.
 
 Programs import from `temper`. Its names are also available here, for programs that were written
-before that package existed.
+before the package `temper` existed.
 """
 
 from importlib.metadata import PackageNotFoundError

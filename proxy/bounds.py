@@ -8,7 +8,7 @@ KIB, MIB = 2**10, 2**20
 # client
 HEAD_BYTES = 64 * KIB  # the request line and the headers of a request
 HEADERS = 200
-# The chunk sizes, chunk extensions and trailers of a body, which `BODY_BYTES` does not count.
+# The chunk sizes, chunk extensions and trailers of a body; `BODY_BYTES` does not count them.
 FRAMING_BYTES = 1 * MIB
 PIPELINED = 128  # requests that wait on a connection for the response to an earlier request
 DROPPED_BYTES = 64 * MIB  # the part of a body that is received after its response was sent

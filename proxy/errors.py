@@ -306,8 +306,9 @@ class ServerStopped(TemperError):
 
 
 class GuardrailsExhausted(TemperError):
-    """No attempt gave a usable reply (with `guardrails.exhausted = "error"`, or without tools).
+    """No attempt gave a usable reply.
 
+    It is raised if the setting `guardrails.exhausted` is "error", or if the request has no tools.
     `objection` describes the error in the last call, and starts with the name of the tool.
     """
 

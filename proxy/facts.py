@@ -157,7 +157,7 @@ class Healed(Fact, frozen=True):
 
 
 class ReasoningRestored(Fact, frozen=True):
-    """Temper restored the reasoning of `messages` messages, which the client omitted."""
+    """Temper restored the reasoning that the client omitted from `messages` messages."""
 
     messages: int
 
@@ -284,7 +284,7 @@ class Compacted(Fact, frozen=True, rename={"window": "n_ctx"}):
 
 
 class FellBack(Fact, frozen=True):
-    """All attempts were rejected: the fallback `model` was used; `result` is from a closed list."""
+    """The fallback `model` was used after all rejected attempts; `result` is from a closed list."""
 
     model: str
     result: str
@@ -313,7 +313,7 @@ class ToolRan(Fact, frozen=True):
 
 
 class ReplyOutcome(Enum):
-    """The outcome of a request, in increasing order of intervention."""
+    """The outcome of a request; a later member means that Temper intervened more."""
 
     CLEAN = "clean"
     REPAIRED = "repaired"

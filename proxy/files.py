@@ -1,4 +1,4 @@
-"""Reads files that the operator names, with a limit on the size: the path may be wrong."""
+"""Reads files that the operator names. Their size is limited, because a path may be wrong."""
 
 import re
 import tomllib

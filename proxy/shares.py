@@ -18,10 +18,10 @@ def find_excess(
 ) -> Iterator[Key]:
     """Yield the keys of the entries to remove, so that the other entries are within the bounds.
 
-    `entries` are (key, owner, size), the oldest entry first. Each time, the oldest entry of the
-    owner with the most entries (or bytes, if only these exceed their bound) is removed. If several
-    owners have equally many, the owner whose entry comes first in `entries` is chosen. Takes
-    O(entries) time, plus O(owners) for each removed entry.
+    `entries` are (key, owner, size), the oldest entry first. In each step, the owner with the most
+    entries loses its oldest entry (the owner with the most bytes, if only these exceed their
+    bound). If several owners have equally many, the owner whose entry comes first in `entries` is
+    chosen. Takes O(entries) time, plus O(owners) for each removed entry.
     """
     queues: dict[str, deque[tuple[Key, int]]] = {}
     counts, sizes = Counter[str](), Counter[str]()

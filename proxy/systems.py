@@ -41,7 +41,7 @@ def keep_private(file: int) -> None:
 
 
 def handle_signal(number: signal.Signals, act: Callable[[int], object]) -> None:
-    """Call `act` in the running event loop, with the signal's number, each time it arrives."""
+    """Call `act(number)` in the running event loop each time the signal arrives."""
     loop = asyncio.get_running_loop()
     if sys.platform != "win32":
         loop.add_signal_handler(number, act, number)

@@ -1,8 +1,8 @@
 """The arms: direct requests to a model, Temper with different settings, and other proxies.
 
 An arm gets a backend and returns the target of the agent's requests: the backend itself, or a proxy
-that the arm started. A control arm must show no effect, such as `temper-again`, which repeats
-`temper`. The arm `ceiling` shows the highest success that any proxy could reach.
+that the arm started. A control arm, such as `temper-again`, which repeats `temper`, must show
+no effect. The arm `ceiling` shows the highest success that any proxy could reach.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from temper_evals.temper_server import temper_in_front
 DIRECT = "direct"
 TEMPER = "temper"
 OBSERVED = "temper-observe"  # forwards replies unchanged, and reports its findings
-AGAIN = "temper-again"  # a control, identical to `temper`: their difference is measurement noise
+AGAIN = "temper-again"  # a control, equal to `temper`: a difference between them is noise
 TUNED = "temper-tuned"
 STRUCTURAL = "temper-structural"  # close-out check after failed tools
 CEILING = "ceiling"
@@ -123,7 +123,7 @@ def choose_arms(names: Iterable[str], extra: Mapping[str, Arm] | None = None) ->
 
 
 def names_without_parts(parts: Iterable[str]) -> list[str]:
-    """Return the name of the arm without each of these parts; raises InvalidConfiguration."""
+    """Return for each part the name of the arm without it; raises InvalidConfiguration."""
     for part in parts:
         if part not in PARTS:
             known = ", ".join(PARTS)

@@ -142,7 +142,7 @@ def _type(value: JsonValue) -> JsonValue:
 
 
 def objection_to_calls(made: Sequence[PlannedCall], truth: Sequence[JsonObject]) -> str:
-    """Describe the first difference from the right calls, in any order; "" if there is none."""
+    """Describe the first difference from the right calls, whose order is free; "" if none."""
     if len(made) != len(truth):
         return f"{len(made)} calls instead of {len(truth)}"
     unmatched = [*made]

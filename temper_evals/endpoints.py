@@ -62,14 +62,14 @@ async def _models_at(flag: str, url: str, headers: Mapping[str, str]) -> list[st
     if not isinstance(document, dict):
         return []
     entries = document.get("data")
-    if answer.is_success and "data" in document and not entries:  # null: an Ollama without models
+    if answer.is_success and "data" in document and not entries:  # null: Ollama has no models
         raise InvalidConfiguration(flag, f"{url} has no models: load one there, then try again")
     models = entries if isinstance(entries, list) else []
     return [str(model["id"]) for model in models if isinstance(model, dict) and "id" in model]
 
 
 async def look_up(settings: Settings, target: ModelTarget, kind: str) -> KnownModel:
-    """Identify the model in the same way as `temper serve`, which applies the result."""
+    """Identify the model in the same way as `temper serve` does."""
     key = key_of(target) or None
     named = {**settings.backend.model_dump(exclude_unset=True), "url": target.url, "kind": kind}
     backend = type(settings.backend).model_validate({**named, "api_key": key})

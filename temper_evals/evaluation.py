@@ -122,7 +122,7 @@ def check_extra() -> None:
 
 
 def arms_of(choice: EvaluationChoice) -> list[Arm]:
-    """Return the arms; without the arm `ceiling` for a real model, whose ceiling is unknown."""
+    """Return the arms; the ceiling of a real model is unknown, so it gets no arm `ceiling`."""
     usual: tuple[str, ...] = FULL_ARMS if choice.suite == "full" else QUICK_ARMS
     if choice.benchmark:
         usual = (DIRECT, TEMPER)
@@ -323,7 +323,7 @@ def _ollama_url() -> str:
 def missing_runs(protocol: JsonObject, runs: Sequence[RunRecord]) -> dict[str, int]:
     """Return the number of missing runs by setup and arm.
 
-    If the protocol lists no setups, only those that already have a run are known.
+    If the protocol lists no setups, only setups that already have a run are counted.
     """
     pairs, arms, beds = protocol.get("pairs"), protocol.get("arms"), protocol.get("beds")
     planned = beds if isinstance(beds, list) and beds else sorted({run.bed for run in runs})

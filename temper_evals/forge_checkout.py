@@ -89,7 +89,7 @@ class ForgeWorld:
             result = tool.callable(**arguments)
         except ValidationError as error:
             raise ToolFailed(str(error.errors(include_url=False)[0]["msg"])) from error
-        # tools of a foreign checkout may raise any exception; it goes back to the model
+        # tools of a foreign checkout may raise any exception; the model receives it as an error
         except Exception as error:
             raise ToolFailed(f"{type(error).__name__}: {error}") from error
         self.calls.append(PlannedCall(name, arguments))

@@ -21,7 +21,7 @@ from temper_evals.scenarios.worlds import error_text
 
 CHAT = "/v1/chat/completions"
 _URGING = "Continue, or say that you are done."
-# Temper reports both in headers, and at the end of a stream in a comment such as
+# Temper reports attempts and outcome in headers, and at the end of a stream in a comment such as
 # `: x-temper attempts=2; outcome=retried`.
 _REPORT = re.compile(r"(attempts|outcome)=(\w+)")
 _REPORTED = ("attempts", "outcome")
@@ -30,7 +30,7 @@ _GOOD_ENDS = ("stop", "tool_calls", "function_call", "")
 
 
 class Ending(Enum):
-    """How a run ended; a call that ends it counts as an answer."""
+    """How a run ended; the call that ends a run, if there is one, counts as an answer."""
 
     ANSWERED = "answered"
     LIMIT = "limit"

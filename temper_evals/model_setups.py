@@ -115,7 +115,7 @@ class SimulatedSetup:
 
     @property
     def name(self) -> str:
-        """The profile, and the cell unless it is the middle one: `p-small@low-mid-high`."""
+        """The profile, and the cell unless it is the middle cell: `p-small@low-mid-high`."""
         return self.profile if self.cell == MID else f"{self.profile}@{self.cell.name}"
 
     @asynccontextmanager

@@ -158,7 +158,7 @@ def read_transcript(folder: Path, run: RunRecord) -> list[JsonValue]:
 
 
 def _check_protocol(path: Path, protocol: JsonObject, *, has_runs: bool) -> None:
-    """Write the protocol of a folder without runs; refuse a folder of another protocol."""
+    """Write the protocol of a folder without runs; refuse runs of another protocol."""
     if not path.exists() or not has_runs:
         path.write_bytes(json.dump(protocol) + b"\n")
         return

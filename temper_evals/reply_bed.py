@@ -85,7 +85,7 @@ class ReplyScenario:
         return f"{self.reply.category}-{self.reply.id}"
 
     def request(self, seed: int) -> JsonObject:
-        """Return the request; the backend finds the reply by its seed."""
+        """Return the request; the backend finds the reply by the seed in the request."""
         tools = self.question.tools
         shown = tools if self.reply.dotted else [*map(_without_dots, tools)]
         return {"messages": self.question.messages, "tools": shown, "seed": self.key}
@@ -140,7 +140,7 @@ class RecordedServer:
         return Response(stream + b"data: [DONE]\n\n", media_type="text/event-stream")
 
     def _text_for(self, body: JsonObject) -> str:
-        # a request with tool results follows the recorded reply, so the run can end
+        # a request with tool results comes after the recorded reply, so the run can end
         if any(message.get("role") == "tool" for message in objects_in(body.get("messages"))):
             return _DONE
         key = body.get("seed")
@@ -270,11 +270,11 @@ def _without_dots(tool: JsonValue) -> JsonValue:
 class ReplyCounts:
     """The outcomes of the recorded replies of a category.
 
-    BFCL's handler for the model read `handler_right` of the replies correctly. From these replies,
-    Temper returned no call and sent no retry (`lost`), returned no call despite a retry
-    (`retried`), or returned other calls (`wrong`). `needless` counts calls to questions for which
-    no call is right. `again` counts requests with more than one generation, and `failed` counts
-    runs with a failed request.
+    BFCL's handler for the model read `handler_right` of the replies correctly. Of these replies,
+    `lost` counts those for which Temper returned no call and sent no retry, `retried` those for
+    which Temper returned no call despite a retry, and `wrong` those for which Temper returned other
+    calls. `needless` counts calls to questions for which no call is right. `again` counts requests
+    with more than one generation, and `failed` counts runs with a failed request.
     """
 
     count: int = 0

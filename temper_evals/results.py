@@ -276,7 +276,7 @@ def _was_rejected(run: RunRecord) -> bool:
 def harm_where_restraint_counts(
     runs: Sequence[RunRecord], bed: str, arm: str
 ) -> dict[str, tuple[int, int]]:
-    """Return for each family of `RESTRAINT` the harmed runs, and the runs right in `direct`."""
+    """Return (harmed runs, runs that were right in `direct`) for each family of `RESTRAINT`."""
     direct = {run.pair: run for run in runs if (run.bed, run.arm) == (bed, DIRECT)}
     counts: dict[str, tuple[int, int]] = {}
     for family in RESTRAINT:

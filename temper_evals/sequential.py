@@ -40,7 +40,7 @@ class SequentialTest:
     harmed: int = 0
 
     def add(self, *, before: bool, after: bool) -> None:
-        """Count a pair: `before` and `after` tell if the case was right without and with it."""
+        """Count a pair; `before` is the result without the setting, `after` with the setting."""
         self.pairs += 1
         self.helped += after and not before
         self.harmed += before and not after
@@ -55,8 +55,8 @@ class SequentialTest:
         """True if the setting is worse, False if it is not, None if undecided.
 
         To decide this, help and harm are exchanged in the test. The setting is worse if the
-        exchanged test would turn it on. The setting is not worse if the exchanged test would turn
-        it off and at least as many pairs helped as harmed, or if almost no pairs differ.
+        exchanged test would turn it on. It is not worse if almost no pairs differ. It is also not
+        worse if the exchanged test would turn it off, and at least as many pairs helped as harmed.
         """
         exchanged = self.helped * _HARM + self.harmed * _HELP
         if exchanged >= -_OFF:

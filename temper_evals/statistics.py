@@ -41,7 +41,7 @@ class Interval:
 
 
 def wilson(hits: int, of: int) -> Interval:
-    """Return a share with its interval by Wilson."""
+    """Return a share with its Wilson interval."""
     if of == 0:
         return Interval(0.0, 0.0, 1.0)
     interval = stats.binomtest(hits, of).proportion_ci(method="wilson")

@@ -1,8 +1,8 @@
 """The effect of each rule on recorded traffic.
 
-Every recorded exchange is replayed without each part of the guardrails, and with each other value
-of `close_out`. The rule has an effect if the response to the client changes, or if Temper would
-send a retry. The reply to such a retry is unknown.
+Every recorded exchange is replayed once for each part of the guardrails, without this part, and
+once for each other value of `close_out`. A rule has an effect if the response to the client
+changes, or if Temper would send a retry. The reply to such a retry is unknown.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -49,7 +49,7 @@ FIRST_SEED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A setting to try; it is skipped if the candidate `unless` was harmful.
+    """A setting to try; it is skipped if the candidate with the name `unless` was harmful.
 
     An effort is earned if it saves tokens and is not worse; later efforts are then skipped.
     """
@@ -73,7 +73,7 @@ CANDIDATES = (
 
 
 def candidates_for(known: KnownModel) -> tuple[Candidate, ...]:
-    """Return the candidates for a model, those of its profile first.
+    """Return the candidates for a model; the candidates of its profile come first.
 
     Efforts are known only for models with a profile. Tools in the prompt are no candidate if the
     engine has no support for tools, because Temper then describes them in the prompt anyway.
@@ -263,7 +263,7 @@ class Tuning:
 
     `base` are the operator's settings; a candidate that would change one of them is skipped. After
     `seconds`, running generations are canceled, and their runs do not count. `on_step` receives
-    "with NAME" or "without NAME" of the candidate.
+    "with" or "without" and the name of the candidate.
     """
 
     open_runner: OpenRunner

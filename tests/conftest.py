@@ -46,9 +46,9 @@ for _name in filter(_SETTINGS_OF_THE_USER.fullmatch, [*os.environ]):
 gc.disable()
 
 
-# A test with more cases than this is a table or a sweep. A plain run has each seventh case. Tests
-# have two to six values per parameter; with a multiple of these numbers, all cases of one value,
-# such as all streamed cases, could be skipped.
+# If a test has more cases than this, a plain run has only each seventh case. The stride is seven,
+# because parameters have two to six values: with a stride of six, for example, all cases of one
+# value, such as all streamed cases, could be skipped.
 MANY_CASES, STRIDE = 10, 7
 
 
@@ -203,7 +203,7 @@ def process_state_is_restored() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def every_connection_ends_with_its_loop() -> Iterator[None]:
-    """Fail a test that leaves connections open; later, another test would fail instead."""
+    """Fail the test that leaves connections open; otherwise a later test would fail."""
     before = open_sockets()
     yield
     after = open_sockets()

@@ -199,7 +199,7 @@ def _goals(evidence: Evidence) -> str:
 
 
 def _tuning(verdicts: Mapping[str, Sequence[str]]) -> str:
-    """Return the section on the decisions of tuning, which uses separate seeds."""
+    """Return the section on what tuning decided; its seeds are not those of the runs."""
     settings = dict.fromkeys(
         verdict.partition(": ")[0] for listed in verdicts.values() for verdict in listed
     )
@@ -250,7 +250,7 @@ def _promises(evidence: Evidence) -> str:
 
 
 def _every_arm(results: Sequence[ArmResult]) -> str:
-    """Return the table of all arms, without the ceiling (a column) and without `temper-again`."""
+    """Return the table of all arms, except the ceiling (it has a column) and `temper-again`."""
     cells = [row for row in rows(results) if row[1] not in (AGAIN, CEILING)]
     return f"\n## Every arm\n\n{markdown_table(HEADINGS, cells)}" if cells else ""
 
@@ -260,7 +260,7 @@ def _table(title: str, results: Sequence[ArmResult]) -> str:
 
 
 def _held_out(evidence: Evidence) -> str:
-    """Return the section that compares the held-out families with all other families."""
+    """Return the section that compares the held-out families of tasks with all others."""
     runs = evidence.parts.get("main", ())
     runs = [run for run in runs if run.arm not in (AGAIN, CEILING)]
     held_out = results_of(run for run in runs if run.family in HELD_OUT)
@@ -324,9 +324,9 @@ def _without_parts(evidence: Evidence) -> str:
 
 
 def _answer_tool(folder: Path, evidence: Evidence) -> str:
-    """Return the section on `respond`.
+    """Return the section on the answer tool `respond`.
 
-    The models differ in the share of needless calls that an answer tool prevents.
+    The tool prevents a different share of needless calls in each of the models.
     """
     results = evidence.results.get("answer-tool", ())
     if not results:
@@ -345,7 +345,7 @@ def _code_of(folder: Path, part: str) -> str:
 
 
 def _grid(folder: Path, evidence: Evidence) -> str:
-    """Return the section on the lift in each cell of the grid."""
+    """Return the section on the grid: the lift for each variation of the simulated model (cell)."""
     cells = [
         (
             result.bed,

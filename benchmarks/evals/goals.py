@@ -1,4 +1,4 @@
-"""The goals of the second edition of docs/evidence.md, fixed before its runs: Temper and forge.
+"""The goals for Temper and forge in the second edition of docs/evidence.md, fixed before its runs.
 
 A missed goal is published as missed, and a goal with too few runs as not shown.
 """
@@ -80,7 +80,7 @@ def _again(evidence: Evidence, bed: str) -> Iterator[Promise]:
 
 
 def _over_acting(evidence: Evidence) -> Iterator[Promise]:
-    """Check that tuning turns off close-out checks if the model makes calls in 10 % of them."""
+    """Check that tuning turns off close-out checks if the model calls a tool in 10 % of them."""
     for bed in evidence.beds("over-acting"):
         if bed.endswith("over_acting=0.1"):
             runs = [evidence.runs("over-acting", bed, arm) for arm in (TEMPER, TUNED)]

@@ -1,4 +1,4 @@
-"""Other proxies as arms, started as their documentation recommends, in front of the same model."""
+"""Other proxies as arms; they use the same model, and are started as their documentation says."""
 
 import asyncio
 import contextlib

@@ -21,7 +21,7 @@ from temper_evals.scenarios.suite import FAMILIES, suite
 from temper_evals.temper_server import temper_in_front
 from temper_evals.tuning import TemperRunners, Tuning, earned_by, environment_of, halves
 
-TUNING = "tuning"  # a folder next to those of the parts
+TUNING = "tuning"  # a folder next to the folders of the parts
 COMMITS = "commit.txt"
 REPLIES = "replies"  # a separate part, made by `python -m benchmarks replies`
 
@@ -69,12 +69,12 @@ class Part:
 def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
     """Return the parts of the evidence.
 
-    In `over-acting`, models make further calls after a further prompt. In `answer-tool`, an answer
-    tool prevents some needless calls. The models of these two parts are cells of the grid. In
-    `small-models`, models repeat calls and echo results.
+    In the part `over-acting`, models make more calls if they get a further prompt. In the part
+    `answer-tool`, an answer tool prevents some needless calls. The models of these two parts are
+    cells of the grid. In the part `small-models`, models repeat calls and echo results.
     """
     others = peer_arms(peers)
-    # without LiteLLM, which repairs nothing, and whose arm takes as long as five other arms
+    # without LiteLLM: it repairs nothing, and its arm takes as long as five other arms
     quick_others = tuple(other for other in others if other in _FORGES)
     base = EvaluationChoice(suite=size.suite, seeds=size.seeds, pace=0.0, extra_arms=others)
     small = replace(base, suite="quick", seeds=1, profiles=("p-small",))
@@ -131,9 +131,9 @@ def parts_of(peers: Path, size: Size) -> tuple[Part, ...]:
 
 
 def publish(part: Part, folder: Path, print_line: Callable[[str], None]) -> None:
-    """Make the missing runs of a part: all models with one seed, then all with two seeds.
+    """Make the missing runs of a part: all models with one seed, then all with two, and so on.
 
-    An interrupted part therefore has all models, but fewer seeds.
+    If the part is interrupted, it therefore has all models, but with fewer seeds.
     """
 
     def on_progress(progress: ArmProgress) -> None:

@@ -19,11 +19,11 @@ from temper_evals.results import (
 )
 from temper_evals.statistics import RESAMPLES
 
-# the least lift over `direct`, and the least share of the gap to the ceiling with its lower bound
+# the least lift over `direct`; the least share of the gap to the ceiling, and its least lower bound
 _LIFT, _GAP, _GAP_BOUND = 0.15, 0.9, 0.85
-# the highest shares of harmed runs, overall and in a family; the least number of runs of traps
+# the highest shares of harmed runs, overall and in one family; the least number of runs of traps
 _HARM, _HARM_IN_FAMILY, _TRAPS = 0.005, 0.01, 2_000
-# the most additional time to the first text, and the most cached share that may be lost
+# the most seconds by which the first text may be later; the most cached share that may be lost
 _LATER_SECONDS, _CACHED = 0.010, 0.02
 
 
@@ -38,7 +38,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A threshold for a measured value (`endpoint`), the value, and whether it was met."""
+    """A promise about a measured value (`endpoint`): its threshold, the value, and the outcome."""
 
     endpoint: str
     threshold: str
@@ -48,7 +48,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The records of all parts with their results, and the verdicts of tuning by bed."""
+    """The records of all parts with their results, and the verdicts of tuning by model setup."""
 
     parts: Mapping[str, Sequence[RunRecord]]
     results: Mapping[str, Sequence[ArmResult]]

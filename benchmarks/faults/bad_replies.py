@@ -109,8 +109,8 @@ def _never_good(material: Material) -> Plan:
 
 def _prose_then_call(material: Material) -> Plan:
     text, call = material.text(), material.call()
-    # Temper accepts the prose as the answer unless the prose announces a call or follows a tool
-    # result
+    # The prose may be the answer: Temper accepts it unless it announces a call or follows a tool
+    # result.
     demand = Demand((calls_only(call), RightAnswer(text)), attempts=_MOST)
     return _plan(material, (_prose(text), calls(call, material)), demand)
 
@@ -129,7 +129,7 @@ def _quoted_call(material: Material) -> Plan:
 
 
 def _parser_fails(material: Material) -> Plan:
-    """Report a parser error as a status or in the stream; a retry without tools gets the text."""
+    """Report a parser error as a status or in the stream; a retry without tools gets raw text."""
     call = material.call()
     failure = speech.failure(500, _LOST)
     lost = material.chance.choice(
@@ -206,7 +206,7 @@ def _text_and_bad_call(material: Material) -> Plan:
 
 
 def _good_and_bad_call(material: Material) -> Plan:
-    """Make a good call and a bad call; Temper retries both calls, and falls back to the good call.
+    """Make a good call and a bad call; Temper retries both, and uses the good call if that fails.
 
     In a stream, the client may have received the good call before the bad call arrived.
     """

@@ -25,7 +25,8 @@ def _failing_plan(
     material: Material, plays: Sequence[Toxic], statuses: frozenset[int], *, shown: str = ""
 ) -> Plan:
     request = material.request(tools=material.chance.random() < 0.5 and not shown)
-    return Plan(request, tuple(plays), Demand(failures=statuses, shown=shown))
+    demand = Demand(failures=statuses, shown=shown, attempts=len(plays))
+    return Plan(request, tuple(plays), demand)
 
 
 def _down(material: Material) -> Plan:
@@ -82,7 +83,7 @@ def _disconnects_within_respond(material: Material) -> Plan:
 
 
 def _no_finish_reason(material: Material) -> Plan:
-    """End the HTTP body regularly, but without a finish reason."""
+    """End the HTTP body properly, but send no finish reason."""
     text = material.text()
     play = sends(chunked(speech.START + speech.text(speech.pieces(text))), then=Then.NEXT)
     return _failing_plan(material, (play,), _UNAVAILABLE, shown=text)
@@ -144,6 +145,7 @@ def _too_long(material: Material) -> Plan:
         "n_ctx": 2048,
     }
     play = sends(whole(json.dump({"error": error}), status="400 Bad Request"), then=Then.NEXT)
+    # a conversation with earlier messages is shortened and sent again, once
     return _failing_plan(material, (play, play), frozenset({400}))
 
 

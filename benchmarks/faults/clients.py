@@ -18,8 +18,10 @@ _REQUEST_SENT = (
 )
 _AMID_BYTES = 2_000  # received bytes after which a client disconnects within the response
 _SLOW_BYTES, _SLOW_SECONDS = 16_384, 0.01
-_SMALL_BUFFER = 32_768  # of slow clients; a large buffer would receive the data in their place
-_REST_SECONDS = 2.0  # shorter than the keep-alive of any server, so no reused connection is stale
+# of slow clients; a large buffer would receive the data before the client reads it
+_SMALL_BUFFER = 32_768
+# shorter than any server's keep-alive, so the server has not closed a reused connection
+_REST_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class TimeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A finished request: the response, and the monotonic time at which the request was over."""
+    """A finished request: the response, and the monotonic time at which the request ended."""
 
     over: float
     received: Received
@@ -86,7 +88,7 @@ class Clients:
 
 
 class _Exchange:
-    """One request in progress; `over` is the time of the client's disconnect, 0 without one."""
+    """One request in progress; `over` is the time at which the client disconnected, otherwise 0."""
 
     def __init__(
         self, client: httpx.AsyncClient, number: int, plan: Plan, limits: TimeLimits

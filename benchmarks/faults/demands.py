@@ -12,7 +12,7 @@ _APOLOGY, _BROKEN_OFF = "The model gave no usable reply", "is incomplete after"
 
 
 class Kind(Enum):
-    """The kind of a response; an error after the start of a stream is an event."""
+    """The kind of a response; in a stream that has begun, an error is an event."""
 
     ANSWER = "answer"
     ERROR = "error"
@@ -46,11 +46,11 @@ class Demand:
     - Any of the `answers` is permitted.
     - If Temper reports that it made no further attempt, any answer in `withheld` is permitted, also
       with an apology added to its text.
-    - An error with a status code in `failures` is permitted. Before its error event, a stream may
-      contain a beginning of the text `shown` and of the reasoning `thoughts`.
-    - If `is_endless`, the backend repeats its text endlessly, and any beginning is permitted.
+    - An error with a status code in `failures` is permitted. In a stream, the error event may
+      follow a beginning of the text `shown` and of the reasoning `thoughts`.
+    - If `is_endless`, the backend repeats the text endlessly, and any beginning of it is permitted.
     - If `has_apology`, the sentence "The model gave no usable reply" is permitted after `shown`.
-    - If `may_break_off`, an error after the beginning of a streamed call is permitted.
+    - If `may_break_off`, an error is permitted after a part of a call was streamed.
     - At most `attempts` upstream requests are permitted.
     """
 
@@ -156,7 +156,7 @@ def _equals(wanted: RightAnswer, demand: Demand, received: Received) -> bool:
 
 
 def _begins(demand: Demand, received: str, text: str) -> bool:
-    """Return whether a text is the beginning of the expected text, which may be repeated."""
+    """Return whether `text` begins with what was received; an endless text may be repeated."""
     if demand.is_endless:
         text *= len(received) // len(text) + 1
     return text.startswith(received)

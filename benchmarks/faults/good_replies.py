@@ -9,7 +9,7 @@ from proxy.conversation import json
 
 _PAUSE = 0.05
 _HALF = 0.5
-_LARGE = 1_500  # deltas, more than all buffers between backend and client can store
+_LARGE = 1_500  # deltas; more than fit into all buffers between backend and client
 _SEGMENT = 3  # bytes, so that multi-byte characters are split
 
 
@@ -161,7 +161,7 @@ def _unusual_framing(material: Material) -> Plan:
 
 
 def _surplus_after_the_end(material: Material) -> Plan:
-    """Close a kept-alive connection, or send surplus bytes; this must not affect other requests."""
+    """Close a kept-alive connection, or send surplus bytes; neither may affect other requests."""
     text = material.text()
     stream = chunked(speech.reply(speech.text(speech.pieces(text))))
     play = material.chance.choice(

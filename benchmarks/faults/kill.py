@@ -1,18 +1,17 @@
 """Kill under load: engines and workers are killed while clients send requests.
 
-`temper serve --workers 3` uses three mock engines. One process at a time is killed with SIGKILL: an
-engine, which is started again immediately, or a worker, which its parent replaces. Each client
-sends one request after another on a connection that stays open.
+`temper serve --workers 3` uses three mock engines. One process at a time is killed with SIGKILL. If
+it is an engine, this program starts it again immediately. If it is a worker, its parent replaces
+it. Each client sends one request after another on a connection that stays open.
 
 If a worker is killed, its accepted connections are reset. Like other HTTP clients, a client then
 sends its request a second time on another connection, unless a byte of the response had arrived.
-The request is lost if the second attempt also receives neither an answer nor a 503 with
-Retry-After. A request whose response had begun may end with an error event, or with the end of the
-connection.
+The request is lost if the second attempt gets neither an answer nor a 503 with Retry-After. If the
+response had begun, it may end with an error event, or with the end of the connection.
 
-A response that is not streamed has no byte before its end. If the engine dies while it generates
-such a response, Temper sends the request to another engine, once. Temper responds with 502 if the
-second engine dies, too. These 502 responses are counted separately.
+Of a response that is not streamed, the client receives nothing before the generation ends. If the
+engine dies before, Temper sends the request to another engine, once. If the second engine dies as
+well, Temper responds with 502. These 502 responses are counted separately.
 """
 
 import argparse
@@ -73,7 +72,7 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The duration of a run, the seconds between two kills (`pause`), and the number of clients."""
+    """The duration of a run, the `pause` between kills (both in seconds), and the clients."""
 
     seconds: float = 120.0
     pause: float = 2.0
@@ -89,8 +88,9 @@ class Effort:
 class Kills(msgspec.Struct):
     """The results of one run.
 
-    `samples` are the samples of Temper while all workers ran, and `parent_samples` are the samples
-    of the workers' parent. `longest` is the duration of the slowest request in seconds.
+    `samples` are the resource samples of Temper's processes at times when all workers ran, and
+    `parent_samples` those of the workers' parent. `longest` is the duration of the slowest request
+    in seconds.
     """
 
     date: str
@@ -127,7 +127,7 @@ class _Connection(Connection):
         self.has_retry_after |= name.lower() == b"retry-after"
 
     def on_body(self, body: bytes) -> None:
-        """Look for the object of an error, which Temper writes into one event."""
+        """Look for an error object; it is never split, because it is written as one event."""
         self.has_error |= b'"error":' in body
         super().on_body(body)
 
@@ -188,8 +188,8 @@ class _Run:
             await asyncio.sleep(self.effort.pause)
             workers = workers_of(self.temper.group)
             victim = choices.randrange(2 * COUNT)
-            # without workers, an engine is killed: all workers may be waiting for their
-            # replacement, or the system may have no /proc to find workers
+            # If no worker is found, an engine is killed: all workers may be waiting for their
+            # replacement, or the system may have no /proc to find workers.
             if victim < COUNT or not workers:
                 self.kills.engines += 1
                 await asyncio.to_thread(self.engines[victim % COUNT].restart)

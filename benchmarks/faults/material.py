@@ -1,7 +1,7 @@
 """The parts of a request, drawn from the seed of the run and the request's number.
 
-Client and backend draw the same values independently: the backend gets only the number, which is in
-the prompt.
+The backend reads the number in the prompt, so client and backend draw the same values without
+exchanging them.
 """
 
 import random
@@ -19,7 +19,8 @@ from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
 CHAT = "/v1/chat/completions"
-NAMES = ("steady", "gpt-4o", "qwen3:8b")  # clients request the same model by any of these names
+# clients choose any of these names; all of them mean the same model
+NAMES = ("steady", "gpt-4o", "qwen3:8b")
 GONE = "gone"  # a model whose server is down
 _CLIENTS = 5
 _STREAMED = 0.6  # the probability that a request is streamed
@@ -89,7 +90,7 @@ class ChatRequest:
 class Plan:
     """The request, the client's behavior, the backend's replies, and the permitted outcomes.
 
-    The n-th generation for the request is the n-th of `plays`; further generations repeat the last.
+    The n-th of `plays` is the backend's n-th reply to the request; the last one repeats.
     """
 
     request: ChatRequest
@@ -179,7 +180,7 @@ Make: TypeAlias = Callable[[Material], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A kind of request, and its weight, which is about the number per thousand requests."""
+    """A kind of request, and its `share`: the approximate number in a thousand requests."""
 
     name: str
     share: float

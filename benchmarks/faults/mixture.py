@@ -13,7 +13,7 @@ FAULTS: tuple[Fault, ...] = (
 )
 _SHARES = tuple(accumulate(fault.share for fault in FAULTS))
 
-# A run begins with two requests of each fault, of which one is streamed.
+# A run begins with two requests for each fault: one is streamed, the other is not.
 ONE_OF_EACH = 2 * len(FAULTS)
 
 

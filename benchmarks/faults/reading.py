@@ -1,8 +1,8 @@
 """Reads a response strictly into a `Received`. Pure functions that never raise.
 
-The response must have everything that clients rely on: the role only in the first chunk, the same
-`id` in all chunks, complete calls with distinct ids, no event after the end or an error, and
-`[DONE]` only after a finish reason.
+The response must have everything that clients rely on: the role in the first chunk and in no other,
+the same `id` in all chunks, complete calls with distinct ids, no event after the end or after an
+error, and `[DONE]` only if there was a finish reason.
 """
 
 from typing import NoReturn
@@ -100,7 +100,7 @@ class _Stream:
             _refuse("a choice after the end, or with another index than 0")
         delta = _object(choice.get("delta"), "a delta")
         if ("role" in delta) is not is_first:
-            _refuse("the role is not first and once")
+            _refuse("the role is missing in the first chunk, or repeated")
         self.text_parts.append(_text(delta.get("content")))
         self.thought_parts.append(_text(delta.get("reasoning_content")))
         for call in _list(delta.get("tool_calls", []), "tool_calls"):

@@ -10,7 +10,7 @@ from benchmarks.faults.toxics import Then, Toxic, chunk, chunked, repeats, sends
 
 _PAUSE = 0.05
 
-# JSON members that make a request invalid.
+# Each of these JSON members makes a request invalid.
 _BAD_MEMBERS = (
     b'"messages": 5',
     b'"messages": []',

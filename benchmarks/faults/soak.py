@@ -25,19 +25,19 @@ from benchmarks.faults.stage import DEADLINES, STALL_SECONDS, Stage, staged
 
 PrintLine: TypeAlias = Callable[[str], None]
 
-_GROUP = 3 * SLOTS  # concurrent requests; more than slots, so that some requests must queue
+_GROUP = 3 * SLOTS  # concurrent requests; three times the slots, so that some requests must queue
 _SAMPLE_SECONDS = 2.0
 _SAMPLES_PER_LINE = 15  # of progress
-# far above Temper's deadline_seconds, so a client that times out has found a hang
+# far above Temper's deadline_seconds, so if a client times out, the server hangs
 _TIME_LIMITS = TimeLimits(answer=40.0, stall=STALL_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The requests to send: `requests` evenly over `seconds`, or those whose numbers are in `only`.
+    """The requests to send: `requests` evenly over `seconds`, or only those with numbers in `only`.
 
-    The first `warmup` requests are sent before descriptors are counted. Before each count, the
-    clients pause for `rest` seconds, in which idle connections are closed.
+    The descriptors are counted after the first `warmup` requests, and again at the end. Before each
+    count, the clients pause for `rest` seconds, in which idle connections are closed.
     """
 
     requests: int = 12_000
@@ -86,7 +86,7 @@ class _Run:
         """Send all requests, then check the state of both servers."""
         effort, findings = self.effort, self.findings
         numbers = effort.only or range(effort.requests)
-        # requests of each fault open every kind of descriptor before the first count
+        # before the first count, requests of each fault open descriptors of every kind
         warmup = 0 if effort.only else min(effort.warmup, effort.requests)
         pause = effort.seconds / max(1, len(numbers))
         await self._send(numbers[:warmup], pause)
@@ -178,7 +178,7 @@ class _Run:
         self._compare(aftermath.ledger)
 
     def _compare(self, ledger: Ledger) -> None:
-        """Find generations that outlived their request, and superfluous generations."""
+        """Find generations that outlived their request, and those above the permitted number."""
         for number, request in sorted(self.finished.items()):
             self.findings.generations += len(ledger.generations_of(number))
             if (outlived := ledger.outlived(number, request.over)) > 0:

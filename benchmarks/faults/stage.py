@@ -24,10 +24,10 @@ _SETTLE_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _ERROR_MARKS = ("Traceback", "never retrieved", "never awaited", "Exception in", "Internal error")
 
-# Otherwise glibc keeps up to 64 MB after a large reply, which would hide a leak.
+# Without this, glibc keeps up to 64 MB after a large reply, which would hide a leak.
 _ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": "131072"}
 
-# short, so that every timeout of Temper occurs within the run
+# in seconds; short, so that every timeout of Temper occurs within the run
 STALL_SECONDS = 2.0
 DEADLINES = f"""\
 [server]

@@ -55,7 +55,7 @@ Toxic: TypeAlias = Callable[[Caller], Awaitable[None]]
 
 
 class Then(Enum):
-    """The action after the last byte; NEXT keeps the connection open for another request."""
+    """What follows the last byte; NEXT keeps the connection open for another request."""
 
     CLOSE = "close"
     NEXT = "next"
@@ -82,13 +82,13 @@ def chunk(part: bytes) -> bytes:
 
 
 def sends(raw: bytes, *, size: int | None = None, then: Then = Then.CLOSE) -> Toxic:
-    """Send bytes, in segments of `size` if given, then do `then`."""
+    """Send bytes (if `size` is given, in segments of this size), then do `then`."""
 
     async def play(caller: Caller) -> None:
         step = size or max(1, len(raw))
         for start in range(0, len(raw), step):
             await caller.send(raw[start : start + step])
-            await asyncio.sleep(0)  # so that the client reads this segment before the next one
+            await asyncio.sleep(0)  # the client can read this segment before the next one is sent
         await _end(caller, then)
 
     return play

@@ -73,9 +73,9 @@ Content: TypeAlias = tuple[int, str, list[tuple[str, str]], str | None, dict[str
 class ClientResponse:
     """A response by channel, with the arrival times.
 
-    The channels are "text", and for call 0 "name 0", "id 0" and "arguments 0". `arrived` has a list
-    for each channel: the number of characters so far, and the seconds since the request, after each
-    read.
+    The channels are "text", and for call 0 "name 0", "id 0" and "arguments 0". For each channel,
+    `arrived` is a list with an entry for each read: the number of characters so far, and the
+    seconds since the request.
     """
 
     status: int = 0

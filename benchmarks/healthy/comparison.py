@@ -13,7 +13,7 @@ _SHOWN = 80
 
 def difference(direct: ClientResponse, through: ClientResponse) -> str:
     """Describe the difference between a response through Temper and a direct one; "" if equal."""
-    # a failure of the mock backend is not a change by Temper
+    # if the mock backend itself fails, Temper has changed nothing
     if direct.status != 200 or direct.problem:
         return f"the backend itself answered {direct.status}: {direct.problem}"
     if direct.content == through.content:
@@ -30,7 +30,7 @@ def difference(direct: ClientResponse, through: ClientResponse) -> str:
 def _differences(
     direct: Sequence[tuple[str, str]], other: Sequence[tuple[str, str]]
 ) -> Iterator[str]:
-    """Describe each difference between the two sequences, which must differ."""
+    """Describe each difference between two sequences that are known to differ."""
     nothing = ("nothing", "")
     for index in range(max(len(direct), len(other))):
         expected = direct[index] if index < len(direct) else nothing
@@ -60,9 +60,9 @@ def delays(
     deltas: Sequence[Delta],
     release_indexes: Sequence[int] = (),
 ) -> Iterator[float]:
-    """Yield the seconds from the sending of each delta to the arrival of its last character.
+    """Yield for each delta the seconds from its sending to the arrival of its last character.
 
-    With `release_indexes`, the time starts when the delta with this index is sent.
+    With `release_indexes`, the seconds begin when the delta that releases it is sent.
     """
     ends: dict[str, int] = {}
     positions = dict.fromkeys(response.arrived, 0)

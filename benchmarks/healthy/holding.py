@@ -1,7 +1,7 @@
-"""Computes for each delta the later delta that releases it to the client, with a turn in memory.
+"""Computes for each delta which delta releases it to the client; it runs a turn without a server.
 
-At any time, the client has a prefix of the final reply. A delta may therefore have to wait for
-later deltas of the model, no matter how fast Temper is. Example of deltas and their releases:
+At any time, the client has a prefix of the final reply. Therefore, a delta may have to wait until
+the model has sent later deltas, no matter how fast Temper is. Example of deltas and their releases:
 
     index      0      1           2          3
     delta      "I'll" " check"    " it."     the end of the reply

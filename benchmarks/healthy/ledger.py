@@ -4,7 +4,7 @@ import msgspec
 
 
 class ReceivedRequest(msgspec.Struct):
-    """A request; `sent` has the time of each delta, on the monotonic clock that processes share."""
+    """A request; `sent` has the time of each delta, on the clock that all processes share."""
 
     id: str
     body: bytes

@@ -26,9 +26,9 @@ from benchmarks.healthy.tally import (
 from benchmarks.load.client import BrokenOff, Target
 from benchmarks.load.figures import Figures
 
-# Milliseconds between tokens. The 3,000 tokens of a long argument would take too long with the
-# usual delay. The delay can be even shorter if the response is not streamed, because the client
-# does not see it.
+# Milliseconds between tokens. For the 3,000 tokens of a long argument, the usual delay would take
+# too long. If the response is not streamed, the delay is even shorter, because the client does not
+# see it.
 _DELAY_MS = 4.0
 _LONG_DELAY_MS = {"streamed": 1.0, "whole": 0.25}
 _AT_ONCE = 4

@@ -116,7 +116,7 @@ def prose_and_call(number: int) -> Reply:
 
 @lru_cache
 def long_call(number: int) -> Reply:
-    """Call `write_file` with 3,000 tokens; the path is the first argument in every second reply."""
+    """Call `write_file` with 3,000 tokens; in every second reply, the path comes first."""
     lines_so_far, count, index = "", 0, 0
     while count < LONG_TOKENS:
         line = LINES[index % len(LINES)].replace("#", str(number + index))
@@ -140,7 +140,7 @@ KINDS: dict[str, Callable[[int], Reply]] = {
 
 
 def call_after_retry(number: int) -> Reply:
-    """Return the reply to a retry that asks for a call in place of an answer."""
+    """Return the reply to a retry that demands a call after the model had answered with text."""
     return one_call(number)
 
 
@@ -154,7 +154,7 @@ def _numbered(texts: tuple[str, ...], number: int) -> str:
 
 
 def streamed(reply: Reply, *, responds: str = "", has_usage: bool = False) -> Rendered:
-    """Render a stream; `responds` is the name of the answer tool, "" for an answer as text."""
+    """Render a stream; `responds` is the name of the answer tool, or "" if the answer is text."""
     start = [chunk({"role": "assistant", "content": None})]
     end = [chunk({}, "tool_calls" if responds else reply.reason)]
     deltas = [_delta_members(delta, reply) for delta in reply.deltas]

@@ -1,12 +1,12 @@
 """Counts and times of healthy replies: changes, generations, and the time that Temper adds.
 
-All times are differences between the percentiles of the two sides of a comparison. A rule may hold
-a delta back until later deltas have shown that it is valid (see `holding`). This time does not
-depend on the speed of Temper, so the figures distinguish:
+All times are differences between the percentiles of the two sides of a comparison: direct, and
+through Temper. A rule may hold a delta back until later deltas have shown that it is valid (see
+`holding`). Temper's speed has no influence on this time, so the figures distinguish:
 
     delay            from the sending of a delta to its arrival
     late             from the sending of the delta that releases it to its arrival
-    held             the number of deltas between these two
+    held             the number of deltas from a delta to the one that releases it
     first_argument   `late` of the first delta of the arguments
 
 Pure functions.
@@ -134,9 +134,10 @@ def _first(pair: Pair, side: str, channel: str) -> Iterator[float]:
 
 
 def _first_argument(batch: Batch, pair: Pair, side: str) -> Iterator[float]:
-    """Yield the time from the delta that releases the first byte of arguments to its arrival.
+    """Yield the seconds that the first byte of arguments took, if there is such a byte.
 
-    On the direct side, each delta is released when it is sent.
+    They begin when the delta that releases the byte is sent. On the direct side, each delta is
+    released when it is sent.
     """
     response, received = _response_of(pair, side), batch.received(pair, side)
     first, index = response.first(_ARGUMENTS), _first_argument_index(pair)
@@ -156,7 +157,7 @@ def _first_argument_index(pair: Pair) -> int | None:
 
 
 def _delays(batch: Batch, pair: Pair, side: str, *, is_held: bool = False) -> Iterator[float]:
-    """Yield the delay of each delta, measured from the first upstream request."""
+    """Yield the delay of each delta, counted from the first upstream request."""
     received = batch.received(pair, side)
     if pair.choice.is_streamed and received:
         kind, number = pair.choice.kind, pair.choice.number
@@ -173,7 +174,7 @@ def _held(pair: Pair) -> Iterator[int]:
 
 
 def _first_held(pair: Pair) -> Iterator[int]:
-    """Yield the number of deltas that the first delta of the arguments waits for, if any."""
+    """If there are arguments, yield how many deltas their first delta waits for."""
     index = _first_argument_index(pair)
     if index is not None:
         yield releases(pair.choice.kind, pair.choice.number)[index] - index
@@ -188,7 +189,7 @@ def counted_name(policy: str, kind: str, figure: str) -> str:
 
 
 def worst(figures: Figures) -> Figures:
-    """Return the largest value of each figure over all kinds, and the sums of changed replies."""
+    """Return for each figure the largest value of all kinds; changed replies are added up."""
     figures_of_worst: Figures = {}
     for figure in TIMED:
         names = (timed_name(kind, way, figure) for kind in KINDS for way in WAYS)

@@ -20,7 +20,7 @@ CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 TABLE = Path(__file__).with_name("figures.toml")
 _SKIPPED, _GROWN, _NOT_COMPARABLE = 0, 1, 2  # exit codes
 
-# Runs in the measured interpreter, which may be another one than that of this command.
+# Runs in the measured interpreter, which need not be the one that runs this command.
 _LOOK = """
 import json, platform, sys
 from importlib.metadata import PackageNotFoundError, version

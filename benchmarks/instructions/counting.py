@@ -51,8 +51,8 @@ _POLL_SECONDS = 0.5
 _DUMP_SECONDS = 120.0
 # Temper warms up half a second after its start, and this work belongs to the start.
 _QUIET_SECONDS = {"start": 2.0, "calls": 0.5, "tokens": 0.5}
-# Attempts at a step. If the proxy requests the list of models in each of them, the machine is too
-# slow.
+# Attempts at a step. If the proxy requests the list of models during each attempt, the machine is
+# too slow.
 _TRIES = 5
 _LOOK_SECONDS = 0.02
 _TOTALS = re.compile(rb"^totals: (\d+)", re.MULTILINE)

@@ -1,8 +1,8 @@
 """The command `temper`, with a signal that makes callgrind write its counters.
 
-Callgrind writes its counters before each call of `MARK`, a function of the C library that nothing
-else calls. A client request of valgrind would have the same effect, but it needs machine code for
-each kind of CPU.
+Callgrind writes its counters before each call of `MARK`, a function of the C library that is called
+only here. A client request, valgrind's own interface for programs, would have the same effect, but
+it needs machine code for each kind of CPU.
 """
 
 import gc
@@ -16,7 +16,7 @@ MARK = "ctermid"
 def mark(_signal: int, _frame: FrameType | None) -> None:
     """Write the counters before and after a garbage collection.
 
-    Otherwise, the garbage collector would run in a random step and add to the count of this step.
+    Otherwise, garbage would be collected in a random step, and add to the count of that step.
     """
     os.ctermid()
     gc.collect()

@@ -1,4 +1,4 @@
-"""A mock backend and a client in lockstep: a token is sent when the client has the token before it.
+"""A mock backend and a client in lockstep: a token is sent when the client has the previous token.
 
 The proxy therefore reads and writes each token separately, and does the same work on machines of
 any speed.
@@ -11,7 +11,7 @@ from benchmarks.healthy.ledger import Ledger
 from benchmarks.load import backend
 from benchmarks.load.client import Connection
 
-# After this time, the next token is sent even if the proxy holds the token before it back.
+# After this time, the next token is sent even if the proxy holds back the previous token.
 _PATIENCE_SECONDS = 0.5
 
 

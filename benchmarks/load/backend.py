@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_at(due, self._send_token, stream, index, due)
 
     def _send_token(self, stream: "TimedStream", index: int, due: float) -> None:
-        """Send a token; if it is late, the tokens after it are not postponed."""
+        """Send a token when it is due; if it is late, the later tokens are still sent on time."""
         event = stream.tokens[index]
         if self._received is not None:
             self._received.sent.append(time.monotonic())

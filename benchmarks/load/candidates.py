@@ -149,7 +149,7 @@ CANDIDATES = (DIRECT, *LAUNCHES)
 
 
 def kind_of(candidate: str) -> str:
-    """Return `temper` for `temper@PATH`, the Temper of another checkout, or else the candidate."""
+    """Return `temper` for `temper@PATH` (Temper from another checkout); otherwise, `candidate`."""
     kind, at, _ = candidate.partition("@")
     return kind if kind == TEMPER and at else candidate
 

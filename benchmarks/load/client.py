@@ -41,8 +41,8 @@ class BrokenOff(Exception):
 class Answer:
     """The times (seconds since the request) and counts of a response.
 
-    `gaps` are the seconds between reads after the first content. `delays` are the seconds between
-    the sending and the arrival of tokens with a time stamp. `words` is the number of other tokens.
+    `gaps` are the seconds between reads after the first content. For tokens with a time stamp,
+    `delays` are the seconds from the sending to the arrival; `words` counts all other tokens.
     `beginning` is the start of the body.
     """
 

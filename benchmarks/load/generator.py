@@ -12,7 +12,7 @@ _PATIENCE_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The limits of a batch: it ends after `requests` or after `seconds`.
+    """The limits of a batch: it ends after this many `requests`, or after `seconds`.
 
     The connections send their first requests evenly over `ramp` seconds.
     """

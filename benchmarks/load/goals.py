@@ -161,8 +161,8 @@ GOALS = (
     Goal("healthy", "prompts changed", plain("healthy", "prompts"), 0),
     Goal("healthy", "first content, added, p50", plain("healthy", "first_content_p50"), 5, " ms"),
     Goal("healthy", "first content, added, p99", plain("healthy", "first_content_p99"), 15, " ms"),
-    # the time in which a rule holds a delta back (decision 0018) depends on the model, not on
-    # Temper
+    # A rule may hold a delta back (decision 0018). This time depends on the model, not on Temper,
+    # so it is not included.
     Goal(
         "healthy",
         "first argument byte, beyond holding, p50",

@@ -89,7 +89,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _is_dropped(name: str) -> bool:
-    """Return whether a variable is not inherited: Temper's settings, and Python's no-cache flag."""
+    """Return whether a variable, such as a setting of Temper, is removed for started programs."""
     return name.startswith("TEMPER_") or name == "PYTHONDONTWRITEBYTECODE"
 
 

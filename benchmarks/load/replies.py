@@ -16,9 +16,9 @@ CREATED = 1_700_000_000
 RESPOND = "respond"
 WORD = "word"
 
-# Each token of a slow stream is a time stamp: the time at which it is sent, in microseconds of the
-# monotonic clock, which all processes on the machine share. The client computes the delay from the
-# time stamp. A rendered event has zeros in place of the time stamp.
+# In a slow stream, each token is a time stamp: the time at which it is sent, in microseconds of the
+# monotonic clock, which all processes on the machine share. From this, the client computes the
+# delay. In a rendered event, zeros take the place of the time stamp.
 STAMP_DIGITS = 15
 STAMP = b"%%0%dd" % STAMP_DIGITS
 _PLACEHOLDER = "0" * STAMP_DIGITS

@@ -1,6 +1,6 @@
-"""Runs scenarios. Each round measures every candidate once, in turn.
+"""Runs scenarios. Each round measures every candidate once, one after another.
 
-So if the load of the machine changes between rounds, the change affects all candidates.
+If the load of the machine changes between rounds, the change therefore affects all candidates.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def run(plan: Plan, results: Results, print_line: PrintLine) -> None:
         if is_needed and kind_of(name) not in (DIRECT, TEMPER):
             with _skipping(name, results, print_line):
                 results.versions[name] = peers.version(plan.peers, name)
-    # load generator and mock backend share the first core, the candidate has the second
+    # the load generator and the mock backend share the first core; the candidate runs on the second
     with pinned(0):
         for name in plan.scenarios:
             print_line(f"{name}: {SCENARIOS[name].title}")

@@ -30,8 +30,8 @@ CLIENTS = (1, 4, 16, 64)
 class Size:
     """The size of each scenario; figures of QUICK are not published.
 
-    Measurements begin `rest_seconds` after the start of servers, because Temper warms up after its
-    start.
+    Measurements begin `rest_seconds` after the servers have started, because Temper's warm-up
+    follows its start.
     """
 
     seconds: float = 3.0
@@ -137,7 +137,7 @@ async def _stream(subject: Subject, size: Size, tools: int) -> Measured:
 
 
 async def streams(subject: Subject, size: Size) -> Measured:
-    """Stream to eight clients and return the CPU time per token."""
+    """Stream to eight clients, and measure the CPU time per token."""
     del size
     workload = Workload(Behavior("prose", 200, 5))
     await send(subject.target, Workload(Behavior("prose", 3, 5)), Effort(8, at_once=8))
@@ -187,7 +187,7 @@ async def _serve_many(subject: Subject, size: Size, ramp: float) -> Measured:
 
 
 async def languages(subject: Subject, size: Size) -> Measured:
-    """Send the same requests in every dialect and return the CPU time, also relative to chat."""
+    """Send the same requests in every dialect; measure the CPU time, also relative to chat."""
     many = size.slow_streams
     requests = {
         "call": (Behavior("call"), Effort(seconds=size.seconds, at_once=16)),
@@ -226,7 +226,7 @@ async def large_request(subject: Subject, size: Size) -> Measured:
 
 
 async def start(subject: Subject, size: Size) -> Measured:
-    """Return the duration of the start, and the memory of the idle server."""
+    """Measure the duration of the start, and the memory of the idle server."""
     del size
     used = subject.usage()
     figures = {"ready_seconds": subject.ready_seconds}
@@ -271,7 +271,7 @@ def _measured(figures: Figures, *batches: Batch) -> Measured:
     problems = [problem for batch in batches for problem in batch.problems]
     known = {name: value for name, value in figures.items() if not isnan(value)}
     if not all(batch.answers for batch in batches):
-        known = {}  # the duration of a failure is not a figure
+        known = {}  # how long a failed request took is not a figure
     return Measured({**known, "errors": len(problems)}, tuple(problems[:3]))
 
 

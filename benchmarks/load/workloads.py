@@ -68,7 +68,7 @@ class Workload:
 
 
 def large(behavior: Behavior) -> Workload:
-    """Return a request of 625 kB, like that of an agent that has worked for hours."""
+    """Return a request of 625 kB, like those of an agent that has worked for hours."""
     bare = Workload(behavior, _LARGE_MESSAGES, _LARGE_TOOLS, is_streamed=False)
     return replace(bare, padding=(_LARGE_BYTES - len(bare.body)) // (_LARGE_MESSAGES // 4))
 

@@ -130,7 +130,7 @@ class ArmStarter:
 
     @asynccontextmanager
     async def open(self, arm: str, model: Path) -> AsyncGenerator[OpenArm, None]:
-        """Start an arm with a new llama-server, whose cache has no prompts of other arms."""
+        """Start an arm with a new llama-server, so that no prompts of other arms are cached."""
         async with start_llama_server(launch_plan(model)) as server:
             headers = {"authorization": f"Bearer {server.api_key}"}
             package = embedded_engine()
@@ -141,7 +141,7 @@ class ArmStarter:
                     "TEMPER_BACKEND__API_KEY": server.api_key,
                     "TEMPER_RECORDING__PATH": str(recording),
                     "TEMPER_RECORDING__MAX_BYTES": str(2**30),
-                    # not below the client's limit, because the direct arm has only that limit
+                    # not below the client's limit, which is the only limit of the direct arm
                     "TEMPER_BACKEND__IDLE_SECONDS": str(REQUEST_SECONDS),
                     # a keep-alive would send the headers before the number of generations is known
                     "TEMPER_SERVER__KEEP_ALIVE_SECONDS": str(REQUEST_SECONDS),

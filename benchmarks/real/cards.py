@@ -1,4 +1,4 @@
-"""Makes a result card (`temper_evals.cards`) of each measured model, with its complete arms."""
+"""Makes a result card (`temper_evals.cards`) of each measured model from its complete arms."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -29,7 +29,7 @@ async def counting_relay(engine_url: str) -> AsyncGenerator[Relay, None]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         engine_reader, engine_writer = await asyncio.open_connection(engine.hostname, engine.port)
         back = asyncio.create_task(_copy(engine_reader, writer))
-        # the end is forwarded, too, because an engine stops generating when its client disconnects
+        # when the client disconnects, the engine's connection is closed, too, so the engine stops
         await _copy(reader, engine_writer, relay)
         back.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -54,7 +54,7 @@ class ArmReport:
 
     @cached_property
     def kinds(self) -> dict[str, tuple[int, int]]:
-        """The number of right runs and of all runs, by the kind of their tasks."""
+        """The numbers of right runs and of all runs, by the kind of task."""
         counts = dict.fromkeys(KINDS, (0, 0))
         for record, judged in zip(self.records, self.judged, strict=True):
             right, runs = counts[record.kind]

@@ -70,9 +70,9 @@ class Agent(Generic[Deps, Output]):
         self._check_types()
         for field_name, problem in contradictions(self._rules):
             raise ValueError(f"workflow.{field_name}: {problem}")
-        # Binding the tools reports mistakes when the agent is created, not when a model first calls
-        # a tool. Other executors, such as tool servers, are checked later, because they know their
-        # tools only after they have started.
+        # The tools are bound here, so that mistakes are reported when the agent is created, not
+        # only when a model calls a tool. Other executors, such as tool servers, are checked later,
+        # because they know their tools only after they have started.
         merged = [*self._merge_groups()]
         if all(isinstance(group, Toolset) for group in merged):
             self._bind(None, _NO_HOOKS)
@@ -203,8 +203,8 @@ class Agent(Generic[Deps, Output]):
     def _merge_groups(self) -> Iterator[Toolset | Executor]:
         """Merge adjacent toolsets.
 
-        A tool without `parallel` must serialize the calls of all tools in `tools`, and each toolset
-        serializes only its own calls.
+        A tool without `parallel` must serialize the calls of all tools in `tools`. A toolset
+        serializes only its own calls, so separate toolsets would not be enough.
         """
         for is_plain, groups in groupby(self._groups, lambda group: type(group) is Toolset):
             if is_plain:

@@ -73,8 +73,8 @@ def local_server(
     """Create a server for a running engine, a model file, or a model of Ollama.
 
     `settings` are additional settings, by section and name. As in `temper serve`, other settings
-    come from the environment, and from `config` or the `temper.toml` in this folder. The server
-    always chooses a free port, and it generates a key if none is set. Raises
+    come from the environment, and from `config` or the `temper.toml` in the current folder. The
+    server always chooses a free port, and it generates a key if none is set. Raises
     `InvalidConfiguration`; entering the block can also raise `ProcessFailed`.
     """
     address: dict[str, object] = {"host": _HOST, "port": 0, "workers": 1}

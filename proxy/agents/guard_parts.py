@@ -160,7 +160,7 @@ class StepEnforcer:
 
 
 class ErrorTracker:
-    """Counts failures in a row: rejected replies, and rounds of tools with a failed call."""
+    """Counts failures in a row: of rejected replies, and of tool rounds with a failed call."""
 
     def __init__(self, *, rejected: int = 3, failed_rounds: int = 3) -> None:
         self._most = (rejected, failed_rounds)

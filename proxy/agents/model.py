@@ -84,13 +84,13 @@ def open_tracing(collector: str | None, opened: ExitStack) -> RunTracer:
     but OpenTelemetry is not installed.
     """
     if collector is None and "opentelemetry.sdk.trace" not in sys.modules:
-        return NoTracing()  # the program does not use the SDK, so it is not imported
+        return NoTracing()  # the program does not use the SDK, so Temper does not import it
     try:
         from proxy.observability.tracing import RunTracing, exporter_to
 
         tracing = RunTracing(None if collector is None else exporter_to(collector))
     except ImportError as missing:
-        if collector is None:  # the program's version of the SDK is not supported
+        if collector is None:  # the program has an SDK, but its version is not supported
             return NoTracing()
         problem = "needs OpenTelemetry: pip install 'temper-proxy[otel]'"
         raise InvalidConfiguration("tracing.url", problem) from missing
@@ -165,11 +165,11 @@ class Model:
 
     `config` is a settings file with the model; if it has several models, `name` selects one.
     `settings` are additional settings, by section and name. As in `temper serve`, other settings
-    come from the environment, and from `temper.toml` in this folder if it exists. `client` is a
-    function that replaces the engine: it receives the body of a chat request, and returns a
-    completion or yields its chunks. With a `client`, the window is `context.window_tokens`.
-    `compaction` is a function that receives messages and a number of tokens, and returns the
-    messages to send.
+    come from the environment, and from `temper.toml` in the current folder if it exists. `client`
+    is a function that replaces the engine: it receives the body of a chat request, and returns a
+    completion or yields its chunks. With a `client`, the window is the setting
+    `context.window_tokens`. `compaction` is a function that receives messages and a number of
+    tokens, and returns the messages to send.
 
     Open the model with `async with`, or with `with`, which runs an event loop in a thread.
     """
@@ -280,8 +280,8 @@ class Model:
             )
         for service in services:
             opening.push_async_callback(service.models.close)
-        # `Mode.ON`, regardless of the settings: this process executes the calls, and only the
-        # guardrails check the calls before.
+        # `Mode.ON`, regardless of the settings, because this process executes the calls, and only
+        # the guardrails check them before.
         policy = structs.replace(
             policy_of(settings), mode=Mode.ON, is_strict=True, shows_pieces=True
         )

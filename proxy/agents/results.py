@@ -1,4 +1,4 @@
-"""The result of a run, and its events while it runs."""
+"""The result of a run, and the events during the run."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ class Thought(msgspec.Struct, frozen=True):
 
 
 class CallDelta(msgspec.Struct, frozen=True):
-    """A part of the arguments of a call of the tool `name`.
+    """A part of the arguments of one call; `name` is the tool that it calls.
 
     `index` is the number of the call within the reply. The first part of a streamed call is empty.
     A call that is not streamed arrives as one part.

@@ -69,9 +69,9 @@ class ModelTurns(RunTurns):
     """The turns of one run, which wait for a slot under the queue key `key`.
 
     `aliases` are additional names of tools. A turn ends after `deadline` seconds, and has at most
-    `attempts` generations; None means the setting. `notify` receives retries and compactions
-    before any text of the attempt that follows. `show` receives the parts of calls, `spans` all
-    attempts, and `report` the progress of attempts.
+    `attempts` generations; None means the setting. `notify` receives each retry or compaction
+    before any text of the next attempt. `show` receives the parts of calls, `spans` all attempts,
+    and `report` the progress of attempts.
     """
 
     key: str
@@ -110,7 +110,7 @@ class ModelTurns(RunTurns):
     async def answer(self, turn: Turn) -> ReplyEvents:
         planned = self.planned
         service, known = planned.service, planned.known
-        # all attempts of a turn go to the same server of a pool, which has the prompt in its cache
+        # all attempts of a turn go to the same server of a pool, because it has cached the prompt
         backend = service.pin()
         self.last_reply = LastReply(self.report)
         policies = (service.fitting.learning(known.model, known.window), self.last_reply)
@@ -178,7 +178,7 @@ class LastReply(BackendPolicy):
         ).strip()
 
     def begin(self, upstream_request: UpstreamRequest, sink: EventSink | None) -> None:
-        """Begin an attempt; `sink` is unused, because `raw` would lack the content sent to it."""
+        """Begin an attempt; `sink` is not used, because `raw` must contain the whole reply."""
         del upstream_request, sink
         self._reply, self._is_reading = ReplyInProgress(), True
         self._report(Progress("reading", defect=self.defect))
@@ -299,7 +299,7 @@ class Task(Generic[Output]):
 
 
 class Running(Generic[Output]):
-    """A task in progress; `emit` receives all events except progress, which `report` receives."""
+    """A task in progress; `report` receives its progress, and `emit` receives all other events."""
 
     def __init__(
         self,
@@ -355,8 +355,8 @@ class Running(Generic[Output]):
             finally:
                 self._task_in_progress = None
                 added = self._run.added if self._run is not None else ()
-                # `carry_out` cannot report messages if it is interrupted, for example the notes for
-                # calls that were not executed; these messages are committed here
+                # If `carry_out` is interrupted, it cannot report its last messages, such as the
+                # notes for calls that were not executed. They are committed here.
                 uncommitted = added[max(0, len(self._committed) - 1) :]
                 number = 0 if self._run is None else len(self._run.rounds)
                 events = [

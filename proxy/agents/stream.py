@@ -88,7 +88,8 @@ class RunStream(AsyncIterable[RunEvent], Generic[Output]):
         self._work.cancel()
         await asyncio.wait((self._work,))
         if not self._work.cancelled():
-            self._work.exception()  # otherwise asyncio would log it, although iterating raises it
+            # otherwise asyncio would log the exception, although iterating raises it
+            self._work.exception()
 
     async def _work_to_end(self) -> RunResult[Output]:
         result = await self._running.work()

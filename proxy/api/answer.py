@@ -72,8 +72,8 @@ class Received(msgspec.Struct):
     """An accepted and authenticated request of `client`; its body may still be arriving.
 
     Free slots are given to the queue keys in turn (round robin). The `upstream` headers are sent to
-    the backend. Later steps set `planned` and `watched`. `watched` is the prompt, which is compared
-    with the engine's report of the tokens that it has read.
+    the backend. Later steps set `planned` and `watched`. `watched` is the prompt, with its
+    difference from the previous prompt; it explains why the engine read tokens again.
     """
 
     connection: ClientConnection
@@ -113,7 +113,7 @@ class Answer:
         self._resent_facts: tuple[Fact, ...] = ()
         self.live, planned = self.received.live, self.planned
         self.reasoning = planned.reasoning
-        # retries go to the same server of a pool, which has the prompt in its cache (decision 0014)
+        # retries go to the same server of a pool, because it has cached the prompt (decision 0014)
         self.backend = planned.service.pin()
         known, recorder = planned.known, self.received.recorder
         learning = planned.service.fitting.learning(known.model, known.window)
@@ -157,7 +157,7 @@ class Answer:
             await received.connection.while_connected(sending)
 
     def close(self) -> None:
-        """Record the outcome, and break the reference cycle with the live request."""
+        """Record the outcome, and end the reference cycle of this answer and the live request."""
         live = self.live
         self._record_reading(self.turn)
         live.facts, live.reply = self.facts, None
@@ -177,7 +177,7 @@ class Answer:
     async def events(self, stream: AnswerStream | None) -> ReplyEvents:
         """Wait for a slot and run the turn; yields batches of events while the slot is in use.
 
-        If content was written to `stream` directly, no batch contains it (decision 0016).
+        Content that was written to `stream` directly is not in any batch (decision 0016).
         """
         sink = self._create_sink(stream) if stream is not None else None
         self.live.wait(self.load)
@@ -212,7 +212,7 @@ class Answer:
         return headers
 
     def comments(self) -> Sequence[str]:
-        """Return the facts as comments, because a stream's headers are sent too early for them.
+        """Return the facts as comments: the headers of a stream are sent before they are known.
 
         An SSE stream ends, for example, with `: x-temper rescued=1; attempts=2`.
         """
@@ -222,7 +222,7 @@ class Answer:
         return [f"x-temper {facts}", *([f"x-temper-context {shape}"] if shape else [])]
 
     def cut_off(self, failure: TemperError) -> Sequence[ReplyEvent]:
-        """Return the final events if `failure` is the deadline of the answer, () otherwise."""
+        """Return the final events if `failure` means that the deadline has passed, otherwise ()."""
         if not (isinstance(failure, BackendTimedOut) and failure.is_overall):
             return ()
         final_events = self.turn.cut_off()
@@ -260,9 +260,9 @@ class Answer:
         """Restart the turn on another server of the pool after its server failed.
 
         Without streaming, the client has received nothing yet. A request is sent to another server
-        only once, because a request that crashes servers must not reach all of them. This retry
-        does not use the retry budget: without it, the client would get a 502, and would usually
-        send the request again.
+        only once, because a request that crashes servers must not reach all of them. This second
+        sending does not use the retry budget: without it, the client would get a 502, and would
+        usually send the request again.
         """
         if not isinstance(self.backend, PinnedMember) or not self.backend.leave_failed():
             return False
@@ -294,7 +294,7 @@ class Answer:
             case UsageReported(usage):
                 self.live.usage, window = event, self.planned.known.window
                 # Engines report the finish reason `length` in two cases: a full window, and
-                # `max_tokens`. Only with a full window, the total is the size of the window.
+                # `max_tokens`. Only if the window is full, the total equals the window's size.
                 is_full = usage.get("total_tokens") == window
                 self._window_facts = (WindowFilled(window),) if window and is_full else ()
             case ReplyFinished(reason):
@@ -344,7 +344,7 @@ class Answer:
         return batches if recorder is None else recorder.record_answer(batches)
 
     async def _add_fallback(self, batches: ReplyEvents, send: SendToFallback) -> ReplyEvents:
-        """Add the events of the fallback, which begins after the slot of the model was released."""
+        """Add the events of the fallback; before it begins, the model's slot is released."""
         async with aclosing(batches):
             async for batch in batches:
                 yield batch

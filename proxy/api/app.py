@@ -69,7 +69,7 @@ class ServerOptions(ServiceOptions):
     - `workflows` are the rules for the order of tool calls, by model name.
     - `priorities` are the highest priorities that a client may request, by the owner of the key.
     - The `ollama_port` is for clients of Ollama; 0 means that there is no such port.
-    - The dashboard needs a key of one of the `operators`. If the server has no keys, it needs none.
+    - The dashboard needs a key of one of the `operators`, but no key if the server has no keys.
     - `reasoning` is the setting `context.reasoning`.
     """
 

@@ -67,7 +67,7 @@ def _keys(settings: ServerSettings) -> dict[str, str]:
 def _operators(settings: Settings, keys: Mapping[str, str]) -> frozenset[str]:
     """Return the owners of keys that may open the dashboard; raises `InvalidConfiguration`."""
     key = settings.server.api_key
-    # if the file has an owner named "api_key", too, the key of that owner replaces server.api_key
+    # if an owner in the file is also named "api_key", that owner's key replaces server.api_key
     is_own = key is not None and keys.get(OWN_KEY) == key.get_secret_value()
     unknown_owners = [name for name in settings.ui.owners if name not in keys]
     if unknown_owners:

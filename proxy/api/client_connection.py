@@ -24,7 +24,7 @@ _HEADERS = "temper.headers"
 
 
 def headers_of(scope: Scope) -> Mapping[str, str]:
-    """Return a request's headers by lower-case name; of a repeated header, the first value.
+    """Return a request's headers by lower-case name; if a header is repeated, its first value.
 
     The result is cached in the scope, because starlette's `Headers` would search all headers for
     each name.
@@ -63,7 +63,8 @@ class Wire:
     """Direct access to the connection, an ASGI extension of Temper's own server."""
 
     def __init__(self, cycle: "RequestResponseCycle") -> None:
-        self._cycle = weakref.ref(cycle)  # weak, because the cycle's scope holds this wire
+        # weak, because the cycle refers to this wire through its scope
+        self._cycle = weakref.ref(cycle)
         self._transport = cycle.transport
         self._on_disconnect: Callable[[], None] | None = None
 
@@ -196,7 +197,7 @@ class ClientConnection:
         """Receive an ASGI message; `http.disconnect` after the client has disconnected."""
         if self.is_disconnected:
             return _DISCONNECT
-        # not in a local variable: the task would refer to itself, which is a reference cycle
+        # not a local variable, because the task would then refer to itself (a reference cycle)
         self._waiting = asyncio.current_task()
         try:
             return await self._receive()
@@ -210,7 +211,7 @@ class ClientConnection:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            # set before sending, because after a failure, a second head must not be sent
+            # set before sending: even if sending fails, no second head may be sent
             self.has_begun = True
             if added := self.own_headers:
                 headers = message["headers"]
@@ -234,7 +235,8 @@ class ClientConnection:
     def break_off(self) -> None:
         """Close the connection without ending the response, so that the client sees a failure.
 
-        Other ASGI servers close the connection if the application does not end its response.
+        Under another ASGI server, this method does nothing: such a server closes the connection if
+        the application does not end its response.
         """
         if self.wire is not None:
             self.wire.break_off()
@@ -269,7 +271,7 @@ class ClientConnection:
     async def while_connected(self, work: Awaitable[None]) -> bool:
         """Await `work`, but cancel it when the client disconnects; return whether it finished.
 
-        The request's body must have been read, because `_listen` drops all other messages.
+        The request's body must have been read before, because `_listen` would drop its messages.
         """
         task = self._waiting = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in a task

@@ -41,7 +41,10 @@ class _Decompressor(Protocol):
 
 
 class _Gzip:
-    """zlib with the interface of the other decompressors, which store their unread input."""
+    """zlib with the interface of the other decompressors.
+
+    They keep unread input; zlib returns it, so this class passes it in again.
+    """
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
@@ -63,7 +66,7 @@ def _gzip() -> tuple[_Decompressor, type[Exception]]:
 
 
 def _zstd() -> tuple[_Decompressor, type[Exception]]:
-    """Create a decompressor; its window, allocated before any data is read, has a limited size."""
+    """Create a decompressor with a limited window, because it is allocated before data is read."""
     # imported for the first compressed request, because most clients send none
     if sys.version_info >= (3, 14):
         from compression import zstd
@@ -133,8 +136,8 @@ class _Body:
         # after a full part, the decompressor may have more output without any further input
         self._has_more_output = len(part) == _PART_BYTES and not self._stream.eof
         is_cut = not (self._has_more_input or self._has_more_output or self._stream.eof)
-        # Empty blocks and frames take time, but produce no output, so the limit of the body's size
-        # does not apply to them.
+        # Empty blocks and frames take time, but produce no output, so the limit on the decompressed
+        # size never stops them; this check does.
         is_idle = self._bytes_in > self._bytes_out + bounds.FRAMING_BYTES
         if self._stream.unused_data or is_cut or (is_idle and not self._has_more_output):
             raise _damage_error()

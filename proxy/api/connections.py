@@ -87,8 +87,8 @@ class GuardedConnection(HttpToolsProtocol):
     _wires: Sequence[Wire] = ()  # of all requests whose response is not complete
     _latest: RequestResponseCycle | None = None  # the request whose head was completed last
     _running: "_Cycle | None" = None  # the request that is answered now, or was answered last
-    # The bytes since the end of the last head or message. The read that contained this end may have
-    # contained further bytes, which are not counted. So the count is never too high.
+    # The bytes since the end of the last head or message. If the read that contained this end
+    # contained further bytes, they are not counted, so the count is never too high.
     _received = 0
     _body_size = 0
     _head_size = 0
@@ -163,8 +163,8 @@ class GuardedConnection(HttpToolsProtocol):
         """Limit the size of an unfinished head or body; start the deadline of a head."""
         if self._latest is not None and self._latest.more_body:
             # Chunk sizes, chunk extensions and trailers are not passed to the application, so its
-            # limit of the body's size does not apply to them (F74). Together, they may be as long
-            # as the body plus a constant. This is generous, because some clients send many small
+            # limit on the body's size does not count them (F74). Together, they may be as long as
+            # the body plus a constant. This is generous, because some clients send many small
             # chunks.
             if self._received - 2 * self._body_size > bounds.FRAMING_BYTES:
                 problem = "The body has too many bytes of chunk framing. Send larger chunks."
@@ -365,7 +365,7 @@ class GuardedConnection(HttpToolsProtocol):
                     wire.record_disconnect()
             else:
                 self.pipeline.popleft()
-            if cycle.response_started:  # otherwise the client would read the error as body bytes
+            if cycle.response_started:  # the client would read the error as bytes of the body
                 self._refusal = None
         if self._is_answering:
             self.flow.is_held = True
@@ -428,8 +428,9 @@ class GuardedConnection(HttpToolsProtocol):
     def _probe(self) -> None:
         """Send bytes that a client ignores while it waits for a response."""
         cycle = self._running
+        # no probe if no response is pending, or within the output that `Wire.cork` buffers
         if cycle is None or cycle.transport is not self.transport or cycle.response_complete:
-            return  # a part of a response is being written; the bytes would end up within it
+            return
         if not cycle.response_started:
             self.transport.write(_CONTINUE)
         else:
@@ -449,9 +450,9 @@ class GuardedConnection(HttpToolsProtocol):
 
 
 class _Cycle(RequestResponseCycle):
-    """A request and its response; if its body was not read, the response is the connection's last.
+    """A request and its response; if its body was not read, the connection ends with the response.
 
-    The head of such a response announces this.
+    The head of such a response says so (`Connection: close`).
     """
 
     is_last = False

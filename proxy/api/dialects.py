@@ -37,11 +37,11 @@ class WrittenStore(ResponseStore, Protocol):
 class DialectRoute:
     """An API dialect with its `paths`, and its path for counting tokens, if any.
 
-    Errors of paths `below` a folder are also written in the dialect. With `takes_any_type`, the
-    content type of a body is not checked, unless a browser sent it. With `has_documents`, PDFs in
-    requests are replaced by their text; it is False for chat completions, which are sent upstream
-    unchanged. `make` creates the dialect at its first request, because most clients use one
-    dialect, and each dialect takes start time and memory.
+    Errors of all paths `below` this folder are written in the dialect, too. With `takes_any_type`,
+    the content type of a body is not checked, unless a browser sent it. With `has_documents`, PDFs
+    in requests are replaced by their text; it is False for chat completions, which are sent
+    upstream unchanged. `make` creates the dialect at its first request, because most clients use
+    one dialect, and each dialect takes start time and memory.
 
     Some paths, such as the list of models, belong to all dialects. There, a `header` identifies the
     clients of this dialect, and its `catalogue` formats the list of models. If answers are stored
@@ -68,9 +68,9 @@ class DialectRoute:
 class Dialects:
     """All dialects; the first dialect serves requests whose path and headers match no dialect.
 
-    Responses are stored in the `store`, if there is one. For a dialect, `share` returns a function
-    that lets replicas share answers. Its second argument is a time in seconds, after which a client
-    that waits for another replica is sent a keep-alive.
+    Responses are stored in the `store`, if there is one. `share(dialect, seconds)` returns a
+    function that lets replicas share the answers of a dialect. A client that waits for another
+    replica is sent a keep-alive after this many seconds.
     """
 
     def __init__(

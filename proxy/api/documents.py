@@ -23,7 +23,7 @@ from proxy.processes.pdf_text import read_pdf
 
 PDF_MARK = b"JVBERi"  # "%PDF" in base64
 _DEEPEST = 12  # levels that are searched; a PDF in a tool result is six levels deep
-# This holds about 32 documents: the cache counts 1 KiB per document, because its keys are digests.
+# Enough for about 32 documents: for each, the cache counts 1 KiB and the short key, not the text.
 _MOST_BYTES = 2**15
 
 

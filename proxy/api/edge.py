@@ -49,8 +49,8 @@ class Access:
         if not self.keys:
             return ""
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        # Claude Code sends the token of its account in addition to the key. The wrong token must
-        # not hide the right key.
+        # Claude Code sends its account's token in addition to the key. The token is wrong here, and
+        # must not hide the right key.
         candidates = (bearer if scheme.lower() == "bearer" else "", headers.get("x-api-key", ""))
         sent_keys = [candidate.strip().encode() for candidate in candidates]
         # every key is compared, so that the duration reveals nothing about the keys
@@ -70,7 +70,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class OpenPaths:
-    """Paths with fewer checks: `public` paths need no key; `probes` also accept any Host header."""
+    """Paths with fewer checks: neither kind needs a key; `probes` also accept any Host header."""
 
     probes: tuple[str, ...] = HEALTH_PATHS
     public: frozenset[str] = frozenset()

@@ -170,7 +170,7 @@ def _add_details(error: errors.InvalidRequest, problem: Problem, *, names_field:
 def _add_retry_advice(error: errors.BackendUnavailable, problem: Problem) -> Problem:
     """Say whether, and when, the client should retry while the backend is unavailable."""
     retry_after = error.retry_after
-    if error.loading:  # the words of llama-server, whose clients wait when they receive them
+    if error.loading:  # llama-server's words; its clients wait when they receive them
         code, message = "model_loading", "Loading model"
         return replace(problem, status=503, code=code, message=message, headers=_LATER)
     if error.is_managed or retry_after is not None:

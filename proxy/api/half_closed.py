@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 _FIRST_SECONDS = 0.01
 _LONGEST_SECONDS = 5.0
-# Checks with at least this delay send a new probe, because the client may disconnect later.
+# A check after at least this delay sends a new probe: the client may have disconnected meanwhile.
 _AGAIN_SECONDS = 1.0
 
 

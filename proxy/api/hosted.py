@@ -125,7 +125,7 @@ async def open_app(
 def warm_up(
     work: Callable[[], None] = prepare, delay: float = _WARM_UP_SECONDS
 ) -> Iterator[threading.Timer]:
-    """Prepare the guardrails' slow tables in a thread, unless the block ends before it starts."""
+    """Prepare the guardrails' slow tables in a thread, unless the block ends before this starts."""
     timer = threading.Timer(delay, _run_low_priority, (work,))
     timer.daemon = True
     timer.start()
@@ -142,7 +142,7 @@ def _run_low_priority(work: Callable[[], None]) -> None:
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
             work()
-        except OSError as error:  # e.g. too many open files; the first request prepares them again
+        except OSError as error:  # e.g. too many open files; a request prepares the tables later
             logger.warning(
                 "warm-up failed (%s); is the limit of open files too low? (ulimit -n)", error
             )

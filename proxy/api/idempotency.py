@@ -62,7 +62,7 @@ class RetentionLimits:
 
 @dataclass(eq=False, slots=True)
 class _Follower:
-    """A client that follows an answer, with the messages and bytes that were sent to it."""
+    """A client that follows an answer; counts the messages and bytes that were sent to it."""
 
     messages: int = 0
     size: int = 0

@@ -82,7 +82,7 @@ def query_parameters(*names: str) -> dict[str, object]:
 
 
 def _complete(path: str, operations: JsonObject, error: str) -> None:
-    """Add the parameters of a path and its error response to all its operations."""
+    """Add the parameters of a path and its error response to each operation of the path."""
     parameters: list[JsonValue] = [
         {"name": name, "in": "path", "required": True, "schema": _TEXT}
         for name in _PARAMETER_OF_PATH.findall(path)

@@ -143,7 +143,7 @@ def mark_unshared_answers(endpoint: Endpoint, is_shared: Callable[[], bool]) -> 
 
 
 def _is_stored(body_parts: Sequence[bytes]) -> bool:
-    """Return whether the answer to a request may be stored: False only if its `store` is false.
+    """Return whether the answer to a request may be stored: not if the request's `store` is false.
 
     For a body that is not JSON, the result is True.
     """

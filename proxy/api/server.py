@@ -142,7 +142,7 @@ async def open_server(
 
 
 def limit_to_files(connections: int) -> int:
-    """Reduce `connections` so that the files suffice; the result may be less than 1."""
+    """Limit `connections` to as many as open files allow; the result may be less than 1."""
     files = open_file_limit()
     return connections if files < 0 else min(connections, files - OWN_FILES)
 
@@ -176,7 +176,8 @@ def open_sockets(settings: ServerSettings) -> Generator[list[socket.socket]]:
             try:
                 another = listen(settings.host, settings.ollama_port)
             except InvalidConfiguration as error:
-                if error.setting != "server.port":  # then the host is wrong, for both sockets
+                # any other error is about the host, which both sockets have in common
+                if error.setting != "server.port":
                     raise
                 problem = (
                     f"port {settings.ollama_port} is used by an Ollama or another program; "
@@ -306,7 +307,7 @@ class _UvicornServer(uvicorn.Server):
         self.ready.set()
 
     async def on_tick(self, counter: int) -> bool:
-        """Return whether the main loop should end, which is also True after the retirement."""
+        """Return True if the main loop should end, for example because of the retirement."""
         return await super().on_tick(counter) or self._retirement.is_set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -328,7 +329,7 @@ class _UvicornServer(uvicorn.Server):
         running = len(self.server_state.tasks)
         if running and not self._has_signal:
             logger.info(_STOPPING, running, self._grace)
-        if self._retirement.is_set():  # which may take longer
+        if self._retirement.is_set():  # a retirement may take longer than the grace
             asyncio.get_running_loop().call_later(self._grace, self._end_now)
         super().handle_exit(sig, frame)
         self.force_exit = self._has_signal

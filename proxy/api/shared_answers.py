@@ -2,8 +2,8 @@
 
 `idempotency` uses this module only for keys that its own process does not know. If another replica
 is generating the answer, the client gets the whole answer when it is complete. Until then, a client
-that expects a stream gets comments. If the store is down, answers are not shared, and are marked
-with `x-temper-state: alone`.
+that expects a stream gets SSE comments as keep-alives. If the store is down, answers are not
+shared, and are marked with `x-temper-state: alone`.
 """
 
 import asyncio

@@ -248,7 +248,7 @@ class AnswerStream:
                     await self._connection.write(encoder.comment(claim.news) + encoder.keep_alive())
 
     async def fail(self, error: TemperError) -> bool:
-        """End the stream with an error event; return False if it has not begun or already ended."""
+        """End the stream with an error event; return False if it is not in progress."""
         if self.encoder is None or self._connection.is_over:
             return False
         await self._connection.end(self.encoder.fail(describe(error)))
@@ -264,7 +264,7 @@ class AnswerStream:
                         await self._send(batch, answer)
             except TemperError as error:
                 failure = error
-                # a client can use the text from before the deadline better than an error
+                # the text from before the deadline is more useful to a client than an error
                 if final_events := answer.cut_off(error):
                     failure = None
                     await self._send(final_events, answer)

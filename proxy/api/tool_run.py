@@ -1,4 +1,4 @@
-"""An answer with calls of the operator's tools, which Temper executes between two turns.
+"""An answer in which the model calls tools of the operator; Temper executes them between turns.
 
     turn 1    wait for a slot, generate, release the slot: the reply calls operator's tools
               execute the tools
@@ -228,7 +228,7 @@ class ToolRun(Answer):
             self._built_in.rounds.keep(self._run.added)
 
     def cut_off(self, failure: TemperError) -> Sequence[replies.ReplyEvent]:
-        """Return the final events without the operator's calls, which the client cannot run."""
+        """Return the final events without calls: the client cannot run the operator's tools."""
         return [event for event in super().cut_off(failure) if not isinstance(event, _CALL_EVENTS)]
 
     @property

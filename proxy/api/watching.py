@@ -32,7 +32,7 @@ PAUSE = 0.25  # seconds between two batches
 _TOTALS_SECONDS = 1.0
 _LOOK_SECONDS = 5.0  # seconds between two look-ups of the models
 _LOOKUP_SECONDS = 2.0  # seconds to wait for a backend's answer
-_FIRST_ROWS = 200  # rows of the whole state; the page requests older rows when few changes arrive
+_FIRST_ROWS = 200  # rows in the whole state; the page loads older rows itself, at quiet times
 _MOST_CHANGED = 50  # rows in one batch; after more changes, the whole state is sent again
 _STATE_SECONDS = 1.0  # at least this time passes between two whole states
 # the number of latest buckets of the history that are sent again, because their counts may change
@@ -95,7 +95,7 @@ class Watching:
         )
 
     async def feed(self) -> AsyncGenerator[bytes, None]:
-        """Stream events until the watcher disconnects."""
+        """Stream events until the page disconnects."""
         state = self.state()
         watcher = Watcher(self, state)
         yield _event("state", state)
@@ -129,7 +129,7 @@ class Watching:
             async with asyncio.timeout(_LOOKUP_SECONDS):
                 state = await service.condition()
                 look = msgspec.structs.replace(before, state=state)
-                if state == "loaded":  # looking up a model would load it if it is not loaded
+                if state == "loaded":  # a look-up would load any other model
                     known = await service.look_up("")
                     name = service.name or known.identity or known.model
                     if not name and (name := await service.models.first_listed()):
@@ -155,7 +155,7 @@ class Watching:
 
     @property
     def confirmation_changes(self) -> int:
-        """The number of the last change of the pending confirmations."""
+        """The sequence number of the latest change to the pending confirmations."""
         return self.tools.confirmations.number if self.tools is not None else 0
 
     def _card(self, service: Service) -> feed_events.ModelCard:
@@ -184,7 +184,7 @@ class Watching:
         )
 
     def _share(self, service: str, capacity: int) -> float | None:
-        """Estimate the fraction of the context of all slots that running prompts occupy."""
+        """Estimate how much of the slots' context running prompts occupy, as a fraction."""
         if not capacity:
             return None
         rows = self.board.running_rows()

@@ -52,9 +52,9 @@ from proxy.serving.opening import open_shared_server, server_urls
 from proxy.settings import Settings
 from proxy.systems import HAS_WORKERS, handle_signals
 
-# The ends of a pipe. The parent sends the state of the model's server, which all workers share;
-# None means that the worker has to retire. A worker sends one message: "" when it is ready to
-# serve, or the error that ends it.
+# The ends of a pipe. The parent sends the state of the model server that the workers share, or None
+# if the worker has to retire. A worker sends one message: "" when it is ready to serve, or the
+# error that ends it.
 ParentLink: TypeAlias = "Connection[ServerStatus | None, str]"
 WorkerLink: TypeAlias = "Connection[str, ServerStatus | None]"
 
@@ -226,7 +226,7 @@ class _Crew:
 
     def publish(self, status: ServerStatus) -> None:
         """Send all workers the state of the server that they share."""
-        self._status = replace(status, log=())  # without the log, which the parent has written
+        self._status = replace(status, log=())  # the parent has already written the log
         for worker in self._workers:
             worker.send(self._status)
 
@@ -311,9 +311,9 @@ class _Crew:
         return old
 
     def _reject(self, new: _RunningWorker, problem: str) -> None:
-        """Return to the proven configuration, with which workers have served."""
+        """Return to the proven configuration: workers have already served with it."""
         logger.error("a new worker %s; the old configuration stays in use", problem)
-        if not self._is_outdated(new):  # otherwise there was another reload
+        if not self._is_outdated(new):  # there was no further reload
             self._configuration = self._proven
         self._announce_change()
 
@@ -394,8 +394,8 @@ def _run_worker(
 ) -> None:
     """Run as a worker; ignores SIGHUP.
 
-    A terminal sends SIGHUP to all processes, including the workers. The parent then reads the
-    configuration again and replaces its workers, so a worker has nothing to do.
+    The signal may reach all processes, including the workers, but the parent acts for all of them:
+    it reads the configuration again and replaces the workers, or it ends and stops them.
     """
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

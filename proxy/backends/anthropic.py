@@ -112,8 +112,8 @@ class Anthropic(http_backend.HttpBackend):
             try:
                 await self.models()
             except errors.BackendFailed:
-                # the list stays empty until a client lists the models; otherwise every request
-                # would wait for another attempt to fetch it
+                # After a failure, the list stays empty until a client lists the models. Otherwise,
+                # every request would wait for another attempt to fetch the list.
                 self._listed = ()
         entry = _find(model, self._listed or ())
         if not (name := model or entry.id):

@@ -40,7 +40,7 @@ class Breaker:
         return state == "closed" or (state == "half-open" and not self._has_trial)
 
     def begin(self, now: float) -> None:
-        """Record that a request is sent; the caller calls one `record_...` method at its end."""
+        """Record that a request is sent; when it ends, the caller calls a `record_...` method."""
         self._has_trial = self.state(now) == "half-open"
 
     def record_success(self) -> None:

@@ -125,7 +125,7 @@ Lacks: TypeAlias = Mapping[Capability, str]
 The detail of `EFFORT_WORDS` are the supported efforts; the detail of any other feature is "".
 """
 
-# missing feature -> the field with the reasoning setting that is not sent
+# missing feature -> the field in which the reasoning setting is then not sent
 _THOUGHTS = {Capability.EFFORT: EFFORT, Capability.TEMPLATE_VARIABLES: VARIABLES}
 _BAD_REQUEST = frozenset({400, 404, 422, 501})  # statuses with which engines refuse a field
 # feature -> the words of a refusal that blame the feature; the most likely feature comes first.

@@ -24,7 +24,8 @@ from typing import TypeVar, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-# llama-server closes idle connections after 5 s; closing them earlier here avoids the race.
+# llama-server closes idle connections after 5 s. They are closed earlier here, because a request
+# would fail on a connection that the server is about to close.
 KEEP_ALIVE = 4.0
 LOST_SECONDS = 15.0  # default of `backend.lost_seconds`
 

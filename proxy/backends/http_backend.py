@@ -166,7 +166,7 @@ class _Yielder:
 
 
 _MOST_BLOCKING = 0.01  # seconds
-# After events of these types, the client has received no content, so the request can be sent again.
+# These events have no content: after them, the request can still be sent again.
 _WITHOUT_CONTENT = frozenset((replies.ReplyStarted, replies.PromptProgress))
 _TEXTS = (replies.TextDelta, replies.ReasoningDelta, replies.ToolCallArgumentsDelta)
 _MANY_EVENTS = 256  # the events of a longer list are yielded one by one
@@ -345,7 +345,7 @@ class HttpBackend(ABC):
             if missing in attempt.lacks:
                 continue
             retry = await self._prepare_without(upstream_request, {**attempt.lacks, missing: known})
-            if retry.body != attempt.body:  # otherwise the request does not use the feature
+            if retry.body != attempt.body:  # the request uses the feature
                 self.learned.add(upstream_request.request.model, missing, known)
                 if missing is capabilities.Capability.TOOLS:
                     self.learned.note_described_tools(upstream_request.request, headers)
@@ -575,7 +575,7 @@ class HttpBackend(ABC):
 
 
 def _failed_text(attempt: OutgoingRequest, error: errors.TemperError) -> str | None:
-    """Return the text of the model that the engine could not parse and quotes in its error."""
+    """Return the model's text if the engine could not parse it, and quotes it in its error."""
     if attempt.has_begun or not isinstance(error, errors.BackendRefused):
         return None
     return error.failed_text or None

@@ -111,7 +111,7 @@ def _reports_tokens(reported: replies.UsageReported) -> bool:
 
 
 def _usage_in(batch: Sequence[replies.ReplyEvent]) -> tuple[int, replies.UsageReported] | None:
-    """Return the usage in a batch and its index; only the end of the reply can follow it."""
+    """Return the index of the usage in a batch, and the usage; after it, the reply can only end."""
     for index in range(max(0, len(batch) - 2), len(batch)):
         if isinstance(event := batch[index], replies.UsageReported):
             return index, event

@@ -1,4 +1,4 @@
-"""Adapter for llama.cpp's server, whose parser, grammar and endpoints differ from other engines.
+"""Adapter for llama.cpp's server, whose parser, grammar and endpoints are its own.
 
     {"return_progress": true, "tool_choice": "none",
      "response_format": {"type": "json_schema", "json_schema": {...}}}
@@ -236,10 +236,10 @@ def simplify_tools(upstream_request: UpstreamRequest) -> UpstreamRequest:
 def _meaning(refusal: errors.BackendRefused) -> errors.BackendRefused | errors.InvalidRequest:
     """Return `InvalidRequest` if a field of the request caused a refusal, otherwise the refusal.
 
-    The server sends the status 500 for such a field. Build 11669 sends {"error":
-    {"code":500,"message":"Failed to
-    parse tools: ...","type":"server_error"}}, and for an image to a text model the message "image
-    input is not supported - hint: ...".
+    The server sends the status 500 for such a field. Examples from build 11669:
+
+        {"error": {"code": 500, "message": "Failed to parse tools: ...", "type": "server_error"}}
+        {"error": {"message": "image input is not supported - hint: ..."}}   (to a text model)
     """
     for wording, param in _CLIENTS_FAULTS.items():
         if refusal.status == 500 and wording in refusal.message:

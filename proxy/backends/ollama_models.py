@@ -93,7 +93,7 @@ class OllamaModels:
         """Return the window of the next request, in tokens; None if unknown, never raises.
 
         The operator's window takes precedence over the window of a loaded model, because the next
-        request reloads the model with it.
+        request makes Ollama reload the model with the operator's window.
         """
         window_to_request = self._configured_window(name) or self._chosen.get(name)
         if window_to_request is not None:

@@ -225,7 +225,7 @@ LITELLM_HEALTH = "/health/liveliness"  # only LiteLLM has this path, with this s
 # requested 'OTHER'."
 _PINNED = re.compile(r"Server is pinned to '([^']+)'")
 _PROBE_SECONDS = 30.0  # the timeout of a probe
-# The engine rejected the key, the path or the load of a probe, not its constraint.
+# With these statuses, the engine rejects the key, the path or the load, not the probe's constraint.
 _INCONCLUSIVE = (401, 403, 404, 408, 429)
 
 

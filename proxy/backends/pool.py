@@ -63,7 +63,7 @@ def order_members(
 
 logger = logging.getLogger(__name__)
 
-# The statuses of a server that is busy or broken: another member may answer the request.
+# The statuses of a busy (`_BUSY`) or broken server (`_BROKEN`): another member may answer instead.
 _BUSY = 429
 _BEGINNING = 512  # bytes at the beginning of a prompt, which identify it
 _BROKEN = frozenset({502, 503, 504})

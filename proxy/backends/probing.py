@@ -42,8 +42,8 @@ _LONGEST_ROW_OF_BLANKS = 16  # a longer row shows that white space is not limite
 class Probe:
     """A probe: `body` is its request without the model, `description` its text in the log.
 
-    `shows` returns whether the response proves the feature. Its argument is one document for a
-    whole response, or one document per event of a stream.
+    `shows` returns whether the response proves the feature. Its argument has one document for
+    a response that is not streamed, or one per event of a stream.
     """
 
     description: str

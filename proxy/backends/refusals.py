@@ -180,7 +180,7 @@ def as_error(backend: str, refusal: Refusal) -> BackendFailed | ContextOverflow:
 
 
 def _failed_text(error: JsonObject) -> str | None:
-    """Return the text of the model that the engine could not parse and quotes in the error.
+    """Return the model's text if the engine could not parse it, and quotes it in the error.
 
     Groq: {"code": "tool_use_failed", "failed_generation": "..."}; LiteLLM quotes that object in
     its message.

@@ -1,6 +1,6 @@
 """Commands and flags: `temper serve`, `models`, `tools`, `doctor`, `check` and others.
 
-Flags become settings, and errors become one sentence and an exit code.
+This module turns flags into settings, and an error into one sentence and an exit code.
 """
 
 # Commands import their dependencies when they run, so that `temper --version` and errors in the
@@ -65,7 +65,7 @@ def _repository(_context: click.Context, _parameter: click.Parameter, value: str
 
 
 def _keep_standard_streams() -> None:
-    """Open /dev/null for each closed standard stream, so that no socket gets its file number.
+    """Open /dev/null for each closed standard stream, so that no socket gets the stream's number.
 
     libuv aborts the process when it closes a socket with a number below 3.
     """

@@ -55,9 +55,9 @@ from proxy.tools.signature import Function
 from proxy.tools.toolset import Toolset
 from proxy.tools.transcript import Conversation
 
-_START_SECONDS = 30.0  # for tool servers; uvx installs a package when it starts
+_START_SECONDS = 30.0  # for tool servers: `uvx` may have to install a server before it starts
 _SHOWN = 60  # the most characters that are shown of an argument or a result
-# the most characters of a call in the prompt; a longer call is printed above the prompt
+# the most characters of a call in the question for approval; a longer call is printed above it
 _PROMPT = 240
 COMMANDS = {
     "/tools": "list the tools",
@@ -112,7 +112,7 @@ def _tools_in(module: ModuleType) -> Iterator[FunctionTool | Function]:
     marked = [member for member in members if isinstance(member, FunctionTool)]
     marked += [tool for member in members if isinstance(member, Toolset) for tool in member]
     if marked:
-        yield from dict.fromkeys(marked)  # a tool may also be in a Toolset
+        yield from dict.fromkeys(marked)  # once each: a tool may be in the file and in a Toolset
     else:
         functions = (
             member
@@ -129,7 +129,7 @@ class ChatWriter:
     line_is_open: bool = False
     shows_reasoning: bool = False
     status: StatusLine = field(default_factory=StatusLine)
-    running_tools: int = 0  # also counts tools of stopped answers: a thread cannot be ended
+    running_tools: int = 0  # includes tools of stopped answers, because a thread cannot be ended
 
     def show(self, event: RunEvent) -> None:
         match event:
@@ -184,10 +184,10 @@ class ChatWriter:
 
 
 def describe_call(call: ToolCall, longest: int | None = None) -> str:
-    """Format a call on one line; each name and value is cut to `longest` characters (None: no cut).
+    """Format a call on one line, with names and values cut to `longest` characters (None: no cut).
 
-    A name that is not an identifier, such as `a=1, b`, is written as JSON: unquoted, it would look
-    like two arguments.
+    If an argument's name is not an identifier, such as `a=1, b`, it is written as JSON, because it
+    would look like two arguments without quotes.
     """
 
     def shorten(text: str) -> str:
@@ -227,7 +227,7 @@ class Chat:
         self._conversation = Conversation()
         self._last_message: tuple[int, str] | None = None  # index and text of the last message
         self._stream: RunStream[str] | None = None
-        self._is_interrupted = False  # by Ctrl-C, since the last line
+        self._is_interrupted = False  # True if Ctrl-C was pressed since the last line was read
 
     @property
     def has_abandoned_tools(self) -> bool:
@@ -247,7 +247,7 @@ class Chat:
                 self._writer.fail(str(error))
 
     async def _read_line(self) -> str:
-        """Read a line; Ctrl-D, or Ctrl-C twice in a row, is equivalent to /quit."""
+        """Read a line; returns /quit after Ctrl-D, or after Ctrl-C twice in a row."""
         while True:
             try:
                 line = (await self._read("> ")).strip()

@@ -75,7 +75,7 @@ def describe_sources(loaded: LoadedSettings) -> str:
 
 
 def effective(loaded: LoadedSettings) -> list[EffectiveSetting]:
-    """List all effective settings; values that are or may contain secrets are hidden."""
+    """List all effective settings; a value that is a secret, or may contain one, is hidden."""
     listed: list[EffectiveSetting] = []
     for section, values in loaded.settings.model_dump(mode="json").items():
         for name, value in values.items():

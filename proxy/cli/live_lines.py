@@ -21,9 +21,9 @@ from typing import TextIO, cast
 _TICK_SECONDS = 0.25  # between two redraws while a request is running
 _IDLE_SECONDS = 0.5  # between two checks while no request is running
 _ERASE = "\r\x1b[J"
-# disables wrapping: a character that is wider than `cell_len` computed cannot add a line
+# disables wrapping, so that a character that is wider than `cell_len` computed adds no line
 _BEGIN, _END = "\x1b[?7l\x1b[2m", "\x1b[0m\x1b[?7h\r"
-# ANSI escape sequences: a text that consists only of these moves no output to a new line
+# ANSI escape sequences: they print no characters, so they neither begin nor end a line
 _CODES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _USUAL_SIZE = os.terminal_size((80, 24))
 
@@ -78,10 +78,10 @@ class LiveLines(io.TextIOBase):
 
     @property
     def _is_paused(self) -> bool:
-        """True if a write would block the event loop, and with it all requests (after Ctrl-S)."""
+        """True after Ctrl-S: a write would then block the event loop, and with it all requests."""
         try:
             return not select.select([], [self.fileno()], [], 0)[1]
-        except (OSError, ValueError):  # Windows supports only sockets
+        except (OSError, ValueError):  # on Windows, `select` supports only sockets
             return False
 
     def _draw(self) -> str:

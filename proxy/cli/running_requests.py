@@ -23,7 +23,7 @@ def describe_reading(share: float | None) -> str:
 
 
 def describe_retry(defect: str) -> str:
-    """Describe a retry after a reply with this `defect`, which is "" if there was no reply."""
+    """Describe a retry after a reply with this `defect`; "" means that there was no reply."""
     _, reason = WORDS.defects.get(defect, ("", defect))
     return f"retrying: {reason}" if reason else "retrying"
 

@@ -30,7 +30,7 @@ _COLOURS = {
 _STATES = {"loaded": "green", "loading": "yellow", "failed": "red"}
 _TOOL_STATES = {"ready": "green", "starting": "yellow", "waiting": "yellow", "down": "red"}
 _FLEXIBLE = ("What was done", "Model", "Stage", "Client", "Tool server")  # cut on narrow terminals
-_NARROW = 64  # columns of the terminal; below that, tables omit their secondary columns
+_NARROW = 64  # on a terminal with fewer columns, tables omit their secondary columns
 
 Change: TypeAlias = InitialState | Batch | Cards | ToolCards | Pending | Sums
 
@@ -103,7 +103,7 @@ def _foreign(text: str, style: str = "") -> Text:
 
 
 def _cell(text: str, style: str = "") -> Text:
-    """Return foreign text for a column, which may be cut."""
+    """Return foreign text for a column; the text is cut if the column is too narrow."""
     return Text(visible(text), style=style, no_wrap=True, overflow="ellipsis")
 
 

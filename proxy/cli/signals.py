@@ -4,8 +4,9 @@ Outside of an event loop, no task or child process needs cleanup. `proxy.__main_
 module first, so it imports only small modules.
 """
 
-# Python's default handler raises KeyboardInterrupt at an arbitrary line. During an import, that
-# prints a traceback. In a destructor, a weak reference callback or a broad `except`, it is lost.
+# Python's default handler raises KeyboardInterrupt at an arbitrary line. If that line is in an
+# import, a traceback is printed. If it is in a destructor, in the callback of a weak reference or
+# in a block with a broad `except`, the exception is lost.
 
 import os
 import signal
@@ -42,7 +43,7 @@ def keep_handlers() -> Iterator[None]:
 
 
 def end_process(exit_code: int) -> NoReturn:
-    """Exit without joining threads: Python would wait for abandoned tools, too."""
+    """Exit at once. Python would first wait for all threads, also for those of abandoned tools."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)

@@ -1,8 +1,8 @@
 """A line at the end of the terminal output with the current activity and its duration.
 
 The event loop redraws the line, so no lock is needed. Call `clear` before printing other output;
-the line reappears after a pause. The row is erased from the first column of
-the line to the end of the row, because the terminal may have echoed keys such as ^C after the line.
+the line reappears after a pause. The line is erased up to the end of its row, because the terminal
+may have echoed keys such as ^C after the line.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from typing import TextIO, TypeAlias
 from proxy.cli.live_lines import cut_to_cells
 from proxy.observability.sentences import escape
 
-# The duration is appended to a string. A function returns the complete text for each redraw.
+# A string, to which the duration is appended; or a function that returns the complete text and is
+# called for each redraw.
 Activity: TypeAlias = str | Callable[[], str]
 
 _TICK_SECONDS = 0.25  # between two redraws

@@ -1,7 +1,7 @@
 """Output of `temper serve`: progress while a model loads, and the address when it is ready.
 
-A terminal shows a progress bar. Otherwise each stage is a line, or a log line if logs are JSON.
-The JSON output for programs is not printed here.
+A terminal shows a progress bar. If standard error is not a terminal, each stage is written as a
+plain line, or as a log line if logs are JSON. The JSON output for programs is not printed here.
 """
 
 import logging

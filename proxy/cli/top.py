@@ -99,8 +99,8 @@ async def _feed(url: str, key: str) -> AsyncGenerator[Change, None]:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     timeouts = httpx.Timeout(5.0, read=_SILENCE_SECONDS)
     async with (
-        # trust_env=False skips proxies, which a local address does not need, and certificates,
-        # which take long to load
+        # trust_env=False: a local address needs no proxy and no certificates, and loading
+        # certificates takes long
         httpx.AsyncClient(timeout=timeouts, trust_env=False, headers=headers) as client,
         client.stream("GET", f"{url.rstrip('/')}/ui/api/events") as response,
     ):

@@ -73,7 +73,7 @@ class CommandGroup(Group):
 
 @cache
 def _entry_points() -> dict[str, EntryPoint]:
-    """Return the commands of other packages by name; cached, because it takes milliseconds."""
+    """Return the commands of other packages by name; cached, because this takes milliseconds."""
     # a checkout may have commands that its installed metadata lacks
     points = (*_entry_points_of_checkout(), *entry_points(group=_GROUP))
     return {point.name: point for point in points if find_spec(point.module.partition(".")[0])}

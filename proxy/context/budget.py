@@ -1,7 +1,7 @@
 """The token budget of a prompt: the window minus the reserve for the answer.
 
-The window is the context window of one slot, as the engine reports it. The budget mode and the
-operator's limit may reduce it.
+The window is the context window of one slot, as the engine reports it; each slot of an engine
+processes one request at a time. The budget mode and the operator's limit may reduce the window.
 """
 
 from typing import Literal, TypeAlias
@@ -10,7 +10,7 @@ import msgspec
 
 from proxy.errors import ContextOverflow
 
-NUDGES = 288  # tokens that three attempts may append
+NUDGES = 288  # tokens of the messages (nudges) that rejected replies in three attempts may add
 LEAST_ANSWER = 64  # tokens that a prompt must leave for the answer
 
 _ANSWER_SHARE = 0.25  # share of the window that is reserved if the client sends no `max_tokens`
@@ -35,14 +35,14 @@ class TokenBudget(msgspec.Struct, frozen=True):
 
     @property
     def room(self) -> int:
-        """The most counted tokens of a prompt that fits; its true tokens may exceed the count."""
+        """The limit of a prompt in counted tokens; its true number of tokens may be larger."""
         return int(max(0, self.window - self.reserve) / self.count_error)
 
     @property
     def most(self) -> int:
-        """The largest prompt that is sent if it cannot be shortened.
+        """The limit of a prompt that cannot be shortened, in counted tokens.
 
-        It leaves `LEAST_ANSWER` tokens for the answer, or the whole reserve if that is smaller.
+        Such a prompt leaves `LEAST_ANSWER` tokens for the answer, or the reserve if it is smaller.
         """
         return max(self.room, int((self.window - LEAST_ANSWER) / self.count_error))
 

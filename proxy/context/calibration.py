@@ -5,7 +5,7 @@
     Constants    tokens of the template, per message and    prompts whose messages were counted
                  per set of tools
     Growth       pieces per token of new messages           the last messages of prompts
-    CountError   how far counts are too low                 prompts that the engine rejected
+    CountError   the factor by which counts are too low     prompts that the engine rejected
 
 Compaction computes its cuts again on every turn, so these values must be stable: they change in
 steps, and only if they are clearly wrong. A cut at another message changes the prompt, and the
@@ -27,7 +27,9 @@ _STEP = log(1.05)  # rates and count errors change in steps of five percent
 _FEWEST_PIECES, _MOST_PIECES = floor(log(1 / 8) / _STEP), floor(log(2.5) / _STEP)
 _LEAST_PIECES = 250  # shorter texts are not used to learn a rate
 _LATEST = 5  # the rate is the median of this many prompts
-_LEAST_SPAN = 8  # messages between two prompts; with fewer, rounding errors are too large
+# Two prompts are compared only if their numbers of messages differ by at least this many; otherwise
+# rounding errors are too large.
+_LEAST_SPAN = 8
 # The stored prompt of a set of tools is replaced only if it mispredicts a later prompt by more than
 # this share of the later prompt's total.
 _TOLERANCE = 0.02
@@ -76,7 +78,7 @@ class Rate:
         return self.tokens(size, 1) if self._median is None else round(size / self._median)
 
     def least(self, size: int) -> int:
-        """Return a lower bound of the tokens of `size` pieces."""
+        """Return the least number of tokens that `size` pieces may have."""
         return self.tokens(size, 0.5) if self.is_learned else int(size / 1.05**_MOST_PIECES)
 
 
@@ -160,8 +162,8 @@ class Constants:
         """Learn from a prompt of `total` tokens, of which `surplus` are not texts of messages.
 
         The overhead is computed from two prompts with different numbers of messages. A larger
-        difference gives a more exact overhead. So the overhead is computed again only from two
-        prompts whose numbers differ at least twice as much as those of the last pair.
+        difference gives a more exact overhead. So the overhead is computed again only if the
+        difference is at least twice the difference that was used last.
         """
         anchor = self._anchors.get(tools)
         if anchor is not None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 _SATURATION, _LENGTH_SHARE = 1.2, 0.6  # k1 and b of BM25
-_NAME_WEIGHT = 3  # a word of a name counts as often as this many words of a description
+_NAME_WEIGHT = 3  # a word in a name has the weight of this many words in a description
 # getHTTPCode2 -> get, HTTP, Code, 2; each letter outside ASCII is a word
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]")
 _SHORTEST_STEM = 3

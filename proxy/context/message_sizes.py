@@ -19,7 +19,7 @@ MEDIUM = 2_048  # assumed tokens of a picture or a sound, more than most models 
 
 # names of members with reasoning; only messages that contain them are parsed
 _THOUGHT_SIGNS = (b'"reasoning', b'"thinking"')
-# twice in each part: {"type": "image_url", "image_url": {...}}
+# each of them occurs twice in a part: {"type": "image_url", "image_url": {...}}
 _MEDIA_SIGNS = (b'"image_url"', b'"input_audio"')
 _source_of = attrgetter("source")
 

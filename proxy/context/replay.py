@@ -4,8 +4,9 @@ Theory of operation
 -------------------
 The history is replayed as it was sent: one request before each reply of the assistant, and one at
 the end. At each of these requests the size of the history is compared with a high watermark. If the
-size is above the high watermark, a cut shortens old units until the size is below a low watermark,
-so that many requests fit before the next cut:
+size is above it, a cut shortens old messages until the size is below a low watermark, so that many
+requests fit before the next cut. A stub is a summary in one line. A unit is a message of the
+assistant with the results of its calls, or a message of the user. A cut has three steps:
 
     1  results of successful calls are replaced by stubs, then results of failed calls, oldest first
     2  whole units are replaced by one digest, oldest first

@@ -62,7 +62,8 @@ def _first(most: int, least: int = 0) -> re.Pattern[str]:
 
 def clip_start(text: str, limit: int) -> str:
     """Remove the start of a text, so that at most `limit` tokens remain."""
-    # Only a run of blanks can be a token of more than seven characters, and a run may be cut.
+    # A token has at most seven characters and one blank before it. Only a run of blanks may be
+    # longer, and it may be cut.
     nearby = text[-8 * limit :] if limit > 0 else ""
     surplus = count_rough_tokens(nearby) - limit
     if surplus <= 0:

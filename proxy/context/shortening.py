@@ -26,19 +26,19 @@ Line: TypeAlias = tuple[int, str]
 # How lines are ranked
 # --------------------
 # Programs print the same kind of line many times, and the interesting line is of another kind. The
-# shape of a line is its signs and blanks, without letters and digits: two rows of a table, two
-# entries of a log and two paths of a listing have the same shape. A line is rare if few other lines
-# have its shape. If many lines are rare (prose, source code), lines with words for errors, paths,
-# addresses and ids are preferred instead.
+# shape of a line is its signs and blanks, without letters and digits. So the rows of a table often
+# share a shape, and the entries of a log share another. A line is rare if few other lines have its
+# shape. If many lines are rare, as in prose and source code, shapes are ignored, and lines with
+# words for errors, paths, addresses and ids are preferred.
 
 # The telling words are these and the separate word "id", which `_is_id` recognizes.
 _TELLING = ("error", "exception", "path", "url", "http")
 _NUMBER_OR_PATH = re.compile(r"\d|[/\\]\w")
-_SEARCHED = 4_000  # characters at each end of a result; results may be very long
+_SEARCHED = 4_000  # the characters at each end of a result that are searched; it may be very long
 _MOST_TELLING = 8  # maximum number of lines with a telling word
 _LONGEST_LINE = 100  # characters of a line in a stub
 _BEFORE_WORD = 12  # characters kept before the telling word of an overlong line
-_WIDE = 200  # average characters per line, above which a text is a record, e.g. JSON on one line
+_WIDE = 200  # a text with longer lines on average is broken into records, e.g. JSON on one line
 _RARE = 16  # a shape is rare if at most 1 of 16 lines has it
 _SHAPELESS = 3  # shapes are ignored if more than 1 of 3 lines is rare
 _LETTERS_AND_DIGITS = b"".join(
@@ -47,7 +47,7 @@ _LETTERS_AND_DIGITS = b"".join(
 
 
 def salient_lines(text: str) -> Iterator[Line]:
-    """Yield (offset, text) of at least one line, ordered from the most informative line."""
+    """Yield the offset and the text of at least one line, the most informative line first."""
     yielded: set[int] = set()
     for index, line in _rank_lines(_break_lines(_both_ends(text.strip()))):
         if index not in yielded:
@@ -151,7 +151,7 @@ def _positions(text: str, word: str) -> Iterator[int]:
 
 
 def _is_id(body: str, at: int) -> bool:
-    """Return whether `id` at `at` is a separate word, as in `user_id` and `orderId`."""
+    """Return whether the `id` at offset `at` is a separate word, as in `user_id` and `orderId`."""
     before, after = body[max(0, at - 1) : at], body[at + 2 : at + 3]
     begins = not _is_letter(before) or (before.islower() and body[at] == "I")
     return begins and not _is_letter(after)
@@ -163,7 +163,7 @@ def _is_letter(character: str) -> bool:
 
 STUB, LONGEST_STUB = 160, 640  # pieces, including name and arguments
 
-_PER_PIECE = 64  # characters of a long result for each piece of its stub
+_PER_PIECE = 64  # the stub of a long result has a piece for this many characters of the result
 _ARGUMENTS = 10  # pieces: few, because the history still contains the call
 # the most pieces of a line in a stub, and the fewest pieces for which another line is added
 _PER_LINE = 24
@@ -211,7 +211,7 @@ def _clip_around_value(line: str, limit: int) -> str:
 
 
 def head_and_tail(text: str, limit: int, share: float) -> str:
-    """Keep both ends of a text: at most `limit` pieces, and at most a `share` of its characters."""
+    """Keep the start and end of a text: at most `limit` pieces and a `share` of its characters."""
     note = f"\n[… the middle of {len(text)} characters is left out …]\n"
     pieces = limit - count_rough_tokens(note)
     characters = int(len(text) * share) - len(note)
@@ -231,7 +231,7 @@ CAPACITY = 16_384  # short messages
 
 
 class TextCache:
-    """Caches short messages by the hash of the original message, which may be long."""
+    """Caches short messages; each key is a hash, because the original message may be long."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._messages: LruCache[int, Message] = LruCache(capacity)

@@ -2,8 +2,8 @@
 
 The engine counts the `countable` text of a message. The tokens that the template adds are learned
 from the totals of whole prompts. Estimates are computed from pieces, which are words, signs and
-digits (see `rough_tokens`), not the tokens of the model. This module sends no requests. Its caller
-sends the messages that `unknown` returns to the engine, which counts them.
+digits (see `rough_tokens`), not the tokens of the model. This module sends no requests: its caller
+lets the engine count the messages in the result of `unknown`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ _NEAR = 0.5  # a prompt below this share of the window was certainly not truncat
 
 
 class Expected(msgspec.Struct, frozen=True):
-    """The expected size of a prompt in tokens, `guessed` of which are estimates."""
+    """The expected size of a prompt in `tokens`; `guessed` of these tokens are estimates."""
 
     tokens: int
     guessed: int
@@ -72,7 +72,7 @@ class Expected(msgspec.Struct, frozen=True):
 
 
 class TokenBook:
-    """The token counts of one model with its template; books may share their `sizes`.
+    """The token counts of one model with its template; several books may share the cache `sizes`.
 
     Compaction uses `of` and `count_besides`. Their results rarely change, so compaction shortens
     the history at the same message on every turn. Reports use `expect`, which is as exact as
@@ -116,7 +116,7 @@ class TokenBook:
 
     @contextmanager
     def note_guesses(self) -> Iterator[list[Message]]:
-        """Yield a list, to which each message is added whose tokens the block only estimates."""
+        """Yield a list; during the block, messages whose tokens are estimated are added to it."""
         self._guessed = guessed = list[Message]()
         try:
             yield guessed

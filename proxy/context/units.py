@@ -66,7 +66,8 @@ class Grouping:
         if not message.calls:
             return unit
         self.groups += 1
-        # an id may be used again: its results then belong to the latest message's calls, in order
+        # If a later message uses an id again, later results with this id belong to its calls, in
+        # order.
         for call in message.calls:
             self._waiting[call.id] = []
         for call in message.calls:

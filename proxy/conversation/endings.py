@@ -110,5 +110,5 @@ def ending_of(reason: str) -> Ending:
 
 
 def is_cut(reason: str) -> bool:
-    """Return whether the reply did not end by the model's choice, so its last call may be cut."""
+    """Return whether the model did not choose the end of the reply; its last call may be cut."""
     return reason not in _NATURAL and not ending_of(reason).is_natural

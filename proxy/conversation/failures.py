@@ -13,7 +13,7 @@ from proxy.conversation import json
 from proxy.conversation.messages import Message
 from proxy.conversation.reminders import without_reminders
 
-# not "Errors fixed: 3", which reports a success
+# does not match "Errors fixed: 3", which reports a success
 _FAILURE = re.compile(r"(?:[\[<]?error|exception|traceback|failed)(?![a-z])", re.IGNORECASE)
 
 

@@ -48,7 +48,7 @@ class Message(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The tool of a result, or the author of another message; "" if there is no `name`."""
+        """The name of a result's tool, or of another message's author; "" if there is no `name`."""
         name = json.parse(json.split_object(self.source).get("name", b"null"))
         return name if isinstance(name, str) else ""
 

@@ -21,12 +21,13 @@ import msgspec
 from proxy.conversation import json
 from proxy.conversation.json import JsonObject, JsonValue
 
-# Engines and gateways disagree on the name: DeepSeek and llama.cpp write `reasoning_content`,
+# The names of the member with the reasoning: DeepSeek and llama.cpp write `reasoning_content`,
 # OpenRouter and vLLM `reasoning`, Ollama and Anthropic `thinking`.
 REASONING_MEMBERS = ("reasoning_content", "reasoning", "thinking")
 _REASONING = (*REASONING_MEMBERS, "redacted_thinking")
 _TEXTS = ("text", "refusal")
-# LiteLLM stores Anthropic's blocks in this member; Anthropic requires their fields in later turns.
+# In this member, LiteLLM stores Anthropic's blocks with reasoning. Anthropic requires the fields of
+# these blocks in later turns.
 _SIGNED = "thinking_blocks"
 _SIGNED_FIELDS = {"thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
 

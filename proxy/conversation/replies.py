@@ -53,7 +53,7 @@ class ToolCallStarted(msgspec.Struct, frozen=True):
 
 
 class ToolCallArgumentsDelta(msgspec.Struct, frozen=True):
-    """More of the JSON text of a call's arguments."""
+    """The next fragment of a call's arguments, which are JSON text."""
 
     index: int
     text: str

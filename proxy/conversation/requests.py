@@ -79,7 +79,7 @@ class Request(msgspec.Struct, frozen=True):
     - `answer_schema`: the JSON schema of the answer, None for free text. With `checks_answer`,
       Temper validates the answer even without tools; otherwise it trusts the engine.
     - `answer_reserve`: tokens of the window to reserve for the answer. 0 reserves the usual share,
-      and None reserves `max_tokens`. It is set for clients that always send a very large
+      and None reserves `max_tokens`. A number is set for clients that always send a very large
       `max_tokens`.
     - `allowed_tools`: the tools that may be called, None for all.
     - `session`: the client's id of the conversation, "" if the request has none.

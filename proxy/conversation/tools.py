@@ -42,9 +42,9 @@ ToolChoice: TypeAlias = ToolUse | NamedTool
 class WrittenCall(msgspec.Struct, frozen=True):
     """A tool call as the model wrote it, before validation.
 
-    If the backend recognized the call, `arguments` is the JSON text that it sent, which may be
-    invalid. If Temper rescued the call from text, `arguments` is already a parsed value. `id` is
-    the call id that the backend sent, None if it sent none.
+    If the backend recognized the call, `arguments` is the text that the backend sent, which may be
+    invalid JSON. If Temper rescued the call from text, `arguments` is already a parsed value. `id`
+    is the call id that the backend sent, None if it sent none.
     """
 
     name: str
@@ -53,7 +53,7 @@ class WrittenCall(msgspec.Struct, frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A validated call: the name of a tool in the request, and JSON text of valid arguments."""
+    """A validated call: the name of a tool in the request, and valid arguments as JSON text."""
 
     id: str
     name: str

@@ -50,7 +50,7 @@ class Workflow:
 
 
 def _check_rules(name: str, rules: object, kind: type, expected: str) -> None:
-    """Raise `TypeError` for rules of a wrong type, such as `("step")`, which lacks its comma."""
+    """Raise `TypeError` for rules of a wrong type, such as `("step")` without its comma."""
     if isinstance(rules, kind):
         raise TypeError(f"{name} must be a tuple, not {rules!r}: write {name}=({rules!r},)")
     if not isinstance(rules, tuple | list) or not all(isinstance(rule, kind) for rule in rules):
@@ -88,8 +88,8 @@ def _find_cycle(rules: Workflow) -> list[str]:
     """Return the tools of a cycle of rules, [] if there is none.
 
     Each tool of the cycle needs the next tool, and the last tool needs the first tool. Every
-    terminal tool needs every required step. Between these two groups, the graph has a node None, so
-    that it needs no edge for each pair.
+    terminal tool needs every required step. The graph has a node None between these two groups, so
+    that it does not need an edge for each pair of a terminal tool and a step.
     """
     order: TopologicalSorter[str | None] = TopologicalSorter()
     order.add(None, *rules.required_steps)

@@ -10,7 +10,7 @@ close it and start a new block. A call is a separate block.
 Reasoning of a later attempt may arrive within a streamed call. Such events wait until the arguments
 of the call are a complete object and another event arrives. Some engines stream several calls in
 parallel, and without guardrails, Temper does not put their events in order. If a call begins
-within another call, it waits for the end of the answer. So do all later events, except the
+within another call, it waits for the end of the answer. All later events wait as well, except the
 arguments of the open call.
 """
 
@@ -206,7 +206,7 @@ class AnswerBlocks:
 
 
 def _join_calls(events: Sequence[ReplyEvent]) -> Iterator[ReplyEvent]:
-    """Join the fragments of each call at the position of its start."""
+    """Replace the fragments of each call by one `ToolCalled` at the place where the call starts."""
     arguments: dict[int, list[str]] = {}
     for event in events:
         if isinstance(event, ToolCallArgumentsDelta):

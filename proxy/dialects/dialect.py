@@ -135,7 +135,10 @@ class StreamEncoder(Protocol):
         """Return the bytes for consecutive events, b"" if the client receives none of them."""
 
     def keep_alive(self) -> bytes:
-        """Return bytes without content that reset client timeouts, even before the first event."""
+        """Return bytes that have no content but reset the timeouts of clients.
+
+        This may be called before the first event.
+        """
 
     def comment(self, text: str) -> bytes:
         """Return a comment for debugging, which every client skips."""

@@ -1,4 +1,4 @@
-"""The handling of each name in a request: one table for each API, also shown in its guide.
+"""The handling of each name in a request: one table for each API, also shown in the API's guide.
 
     [fields.refused]
     "Send the history in `messages`." = "thread container"
@@ -84,12 +84,12 @@ class FieldTable(dict[str, Field]):
 
 
 def rows(row: Field, names: str) -> dict[str, Field]:
-    """Return the same row for space-separated names."""
+    """Return a table in which each of the space-separated names has this row."""
     return dict.fromkeys(names.split(), row)
 
 
 def copies(names: str, group: str = "") -> dict[str, Field]:
-    """Return rows that copy space-separated names into a group."""
+    """Return a table with space-separated names whose values are copied into a group."""
     return {name: copy_to(group + name) for name in names.split()}
 
 

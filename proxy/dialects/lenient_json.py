@@ -99,7 +99,7 @@ def cached_tokens(usage: JsonObject) -> int | None:
 
 
 def prompt_seconds(timings: JsonObject | None) -> float | None:
-    """Return how long the prompt was read, by llama-server's (ms) or Ollama's (ns) timings."""
+    """Return how many seconds the engine read the prompt, from llama-server's or Ollama's times."""
     for name, unit in (("prompt_ms", 1e-3), ("prompt_eval_duration", 1e-9)):
         value = (timings or {}).get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:

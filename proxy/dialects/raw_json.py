@@ -131,7 +131,8 @@ class Node(msgspec.Struct, frozen=True):
 class Members(dict[str, Node]):
     """The members of the object at `path`, without members that are null.
 
-    An absent member is None or empty. A member of another type is refused, as in `Node`.
+    For an absent member, the methods return None or an empty value. They refuse a member of another
+    type, as the methods of `Node` do.
     """
 
     def __init__(self, nodes: Mapping[str, Node], path: str) -> None:

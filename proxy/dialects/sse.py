@@ -35,7 +35,7 @@ class EventDecoder:
     """Splits a byte stream into events of at most `limit` bytes.
 
     `feed` and `finish` raise ValueError for a longer event. `feed` also raises ValueError if more
-    than `bounds.IDLE_LINES` lines in a row belong to no event, such as comments.
+    than `bounds.IDLE_LINES` lines in a row, such as comments, belong to no event.
     """
 
     def __init__(self, limit: int = bounds.EVENT_BYTES) -> None:
@@ -68,7 +68,7 @@ class EventDecoder:
             self._append(part)
             if part.endswith((b"\n", b"\r")):
                 self._end_line(events)
-        # complete events are returned before an error is raised, by a later call
+        # if there are complete events, they are returned first, and a later call raises the error
         if self._idle_lines > bounds.IDLE_LINES and not events:
             self._idle_lines = 0  # the stream may still be finished
             raise ValueError(f"more than {bounds.IDLE_LINES} lines without an event")
@@ -88,7 +88,7 @@ class EventDecoder:
         return _BLANK_LINES.sub(_two_ends, remaining)
 
     def split_complete(self, data: bytes) -> list[bytes] | None:
-        """Split a segment of complete events that have one line of data each, the usual case.
+        """Split a usual segment: complete events with one line of data each.
 
         Returns None for any other segment, and does not consume it.
         """

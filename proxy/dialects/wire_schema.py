@@ -52,7 +52,7 @@ def one_of(expected: str) -> pydantic.Discriminator:
 
 
 def _to_integer(value: object) -> object:
-    # JSON does not distinguish 5 from 5.0, which Home Assistant writes
+    # Home Assistant writes 5.0 instead of 5, and JSON does not distinguish these numbers
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

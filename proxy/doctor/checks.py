@@ -40,7 +40,7 @@ from proxy.systems import open_file_limit
 
 
 def judge_descriptors(limit: int, streams: int) -> Finding:
-    """Compare the limit of open files with the number of streams; negative means no limit."""
+    """Compare the limit of open files with the number of streams; a negative one means no limit."""
     # 64 for Temper itself; each stream needs a socket to the client and a socket to the backend
     needed = 64 + 2 * streams
     if limit < 0 or limit >= needed:
@@ -85,9 +85,9 @@ def check_address(settings: Settings) -> Finding:
 
 
 def find_distributions(package: str, folders: list[str]) -> Iterator[str]:
-    """Yield the names of the distributions in these folders that contain a package.
+    """Search folders for the distributions that contain a package, and yield their names.
 
-    Not `importlib.metadata.packages_distributions`, which takes seconds: it reads every file list.
+    `importlib.metadata.packages_distributions` would take seconds, because it reads all file lists.
     """
     for distribution in Distribution.discover(path=folders):
         declared = (distribution.read_text("top_level.txt") or "").split()

@@ -27,9 +27,10 @@ class Client:
     """A client, with test requests in its API dialect, sent to `path`.
 
     `answer` requests text. `call` requests a streamed tool call: the stream must contain `mark`,
-    and its last event `end`. `configuration` returns the client's configuration, which is printed
-    after `instruction`. If the model's name begins with one of `prefixes`, the client assumes that
-    the model is a hosted model, with another window and other features.
+    and the last event of the stream must contain `end`. `configuration` returns the client's
+    configuration, which is printed after `instruction`. If the model's name begins with one of
+    `prefixes`, the client assumes that the model is a hosted model, with another window and other
+    features.
     """
 
     title: str

@@ -27,7 +27,7 @@ REPORT: JsonObject = {
 # the tool of the test requests, and the `tool_choice` that demands a call of this tool
 _TOOL: JsonObject = {"type": "function", "function": REPORT}
 _FORCED: JsonObject = {"type": "function", "function": {"name": "report"}}
-_LINES = 60  # lines of a long prompt, which has a few hundred tokens
+_LINES = 60  # lines of a long prompt; together they have a few hundred tokens
 _MOST_TOKENS = 65536  # filling a larger window takes too long
 # the longest time until a slot is free; llama-server needs 3 to 190 ms (decision 0004)
 _SLOW_SECONDS = 1.5

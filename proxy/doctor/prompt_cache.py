@@ -1,9 +1,9 @@
 """`temper doctor --cache`: lists the prompts of a recording that an engine read again, and why.
 
 A recording contains, for each prompt, the token counts that the engine reported. A llama-server
-with the same model can also tokenize the prompts, which shows the first token that differs from the
-conversation's previous prompt. The engine had to read the prompt from that token to its end. Even
-without a difference, it reads the last token.
+with the same model can also tokenize the prompts. Then the first token is known that differs from
+the conversation's previous prompt, and the engine had to read the prompt from this token to its
+end. Even without a difference, the engine reads the last token.
 
 If a prompt continues the previous prompt, the number of cached tokens is taken from the engine's
 report instead, because a model may generate the text of a reply with other tokens than the
@@ -75,7 +75,7 @@ class PromptRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unavoidable(self) -> int | None:
-        """The number of tokens from the first difference to the end, which had to be read."""
+        """The number of tokens that had to be read: those from the first difference to the end."""
         if self.tokens is None or self.offset is None:
             return None
         return max(1, self.tokens - self.offset)

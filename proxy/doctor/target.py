@@ -1,4 +1,4 @@
-"""The checked server, which is reached directly and through Temper, and the findings of checks."""
+"""The server that is checked, both directly and through Temper; and the findings of the checks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,8 +75,8 @@ class ServerResponse(NamedTuple):
 class Target:
     """A model on a server.
 
-    The HTTP client `direct` sends requests to the server itself, whose API key is `key`. The HTTP
-    client `temper` sends requests to Temper. `requested_window` is the configured window, in
+    The HTTP client `direct` sends requests to the server itself; `key` is the server's API key. The
+    HTTP client `temper` sends requests to Temper. `requested_window` is the configured window, in
     tokens.
     """
 

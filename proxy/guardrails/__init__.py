@@ -5,7 +5,7 @@ While a reply arrives:
 - `reading` reads the reply. `reply_scanner` divides its text, with `reasoning`, `labels` and
   `rescue/`.
 - `call_facts` collects the facts about each call in the text, and `reply_text` collects the text,
-  including the messages of `respond`.
+  including the messages in calls of the tool `respond`.
 
 At the end of the reply:
 

@@ -39,7 +39,7 @@ from proxy.guardrails.schemas.arguments import ValidArguments, check
 from proxy.guardrails.unparsed_calls.recognition import is_asked_about
 from proxy.guardrails.unparsed_calls.words import is_placeholder
 
-_REPORT_WORDS = 4  # fewer words are no answer next to a call: "Here you are:"
+_REPORT_WORDS = 4  # fewer words next to a call are no answer, as in "Here you are:"
 # A Python fence is a call if it contains only valid calls (vllm-project/vllm#43104).
 _PYTHON_FENCE = re.compile(r"\s*```(?:py(?:thon)?)?\s*\n(?!\s*[\[{<])")
 _PYTHON = re.compile(r"\bpython", re.IGNORECASE)
@@ -147,7 +147,8 @@ def _classify_words_after(text: NearbyText) -> Words:
 def _classify_content(match: FoundCalls, total: str, after: Words, offer: OfferedTools) -> Content:
     """Classify the content of a call.
 
-    A call with placeholders is PLACEHOLDERS only if an answer that announces no call is next to it.
+    A call that has only placeholders is classified as PLACEHOLDERS only if an answer that announces
+    no call is next to it.
 
     Hermes-2-Pro appends the empty form of a tool to its question to the user:
 

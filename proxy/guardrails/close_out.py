@@ -118,8 +118,8 @@ def pick_new_calls(
 ) -> tuple[ToolCall, ...]:
     """Return the calls for the client from the reply to a check; their ids end in `MARK`.
 
-    Dropped are calls that were already made since the last user message, and calls that the model
-    copied from a tool result.
+    Two kinds of calls are dropped: those that were already made since the last user message, and
+    those that the model copied from a tool result.
     """
     earlier = [(call.name, call.arguments) for call in _calls_in_turn(offer.completed)]
     new_calls: list[ToolCall] = []

@@ -1,8 +1,9 @@
-"""Finds values of a call that occur nowhere in the conversation, and unused values of the request.
+"""Finds invented values of a call, and values of the request that no call has used.
 
-A model that has completed its work sometimes calls a tool anyway, with invented values: an event
-"Meeting", a mail to `user@example.com` (Qwen2.5-Coder 1.5B in 6 of 24 tasks). A tool with an effect
-then does something that was never requested.
+A value is invented if it occurs nowhere in the conversation. A model that has completed its work
+sometimes calls a tool anyway, with invented values, such as an event "Meeting" or a mail to
+`user@example.com` (Qwen2.5-Coder 1.5B in 6 of 24 tasks). A tool with an effect then does something
+that was never requested.
 
 `find_invented_values` returns the invented values of a call. `find_open_values` returns the values
 that the request names and no call has used yet. As long as there are open values, `judge_progress`
@@ -243,7 +244,7 @@ class _Conversation:
 
 
 def _stems(word: str) -> Iterator[str]:
-    """Yield the stem of a word, or in scripts other than ASCII each pair of letters."""
+    """Yield the stem of a word; for a word that is not ASCII, yield each pair of its letters."""
     if word.isascii():
         if len(word) >= _SHORTEST and word not in _IN_ANY_TEXT:
             yield word[: max(_STEM, len(word) - 3)]

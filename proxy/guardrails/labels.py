@@ -154,7 +154,7 @@ class LabelSplitter:
             self._emit(("" if self._ends_line else "\n") + _ACTION + name)
 
     def _hold_end(self, text: str) -> None:
-        """Emit text without the white space at its end, which is held; strip it after a label."""
+        """Emit text, and hold the white space at its end; after a label, drop it at the start."""
         words = text.rstrip(_SPACE)
         space = text[len(words) :]
         if words:

@@ -18,7 +18,7 @@ _PREFIXES = (
 )
 # A name with the number of the call. Kimi uses such names as call ids: `functions.get_weather:0`.
 _NUMBERED = re.compile(r"(.+):\d+|functions_(.+)_\d+")
-_QUOTES = " \t\r\n\"'`*"  # around names
+_QUOTES = " \t\r\n\"'`*"  # characters that are removed around names
 # Words are separated by a dot, a dash, an underscore or white space, or begin with a capital.
 _BETWEEN = re.compile(r"[._\-\s]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 

@@ -18,7 +18,7 @@ from proxy.guardrails.offer import OfferedTools
 from proxy.guardrails.schemas.violations import Violation
 from proxy.guardrails.transcript import CompletedCall, read_error
 
-_MOST_NAMES = 20  # of tools
+_MOST_NAMES = 20  # names of tools
 _MOST_QUOTED = 400  # characters of arguments that the client has received
 _MOST_ERROR = 200  # characters of the arguments or the result of a call
 _MOST_OPEN = 8  # values of the request that no call has used
@@ -97,7 +97,6 @@ def report_executed_calls(
     The next step is requested if there are `open_values`: values that the request names and no call
     has used. Of twenty wordings that were measured with Qwen2.5-Coder 0.5B and 1.5B, these two led
     to the fewest repetitions. Rejected wordings:
-    Rejected wordings:
 
     - A quotation of the request: the 0.5B repeated the request.
     - A note as the result of the repeated call: both models repeated the call.
@@ -384,8 +383,8 @@ def _strip_marks(reply: str) -> str:
 def insist_on_json(nudge: tuple[Message, ...]) -> tuple[Message, ...]:
     """Add the demand for a JSON object to the last message of a nudge.
 
-    The demand is not a separate message, because a separate message could follow a message of the
-    same role, which some templates reject.
+    The demand is not a separate message, because some templates reject two messages of the same
+    role in a row.
     """
     return _extend(nudge, f"Reply with one JSON object only: {_FORM}.")
 

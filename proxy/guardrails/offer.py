@@ -119,7 +119,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
         return self.user_texts + self.results
 
     def after_bad_call(self, *, may_withdraw: bool) -> "OfferedTools":
-        """Return the rules for the reply after a bad call, which may also call `respond`."""
+        """Return the rules for the reply after a bad call; the reply may also call `respond`."""
         respond = self.respond or make_respond_tool(tuple([tool.name for tool in self.tools]))
         return replace(self, respond=respond, is_correction=True, may_withdraw=may_withdraw)
 
@@ -166,7 +166,7 @@ class OfferedTools(msgspec.Struct, frozen=True):
 
     @property
     def missing_steps(self) -> tuple[str, ...]:
-        """The required steps that are still missing; until then no text is an answer."""
+        """The required steps that are still missing; while there are any, no text is an answer."""
         return missing_steps(self.workflow, self.completed)
 
     @property

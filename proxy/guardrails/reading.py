@@ -26,7 +26,8 @@ The reader is in one of four states. Reasoning and structured calls may arrive i
 
 - CONTENT: prose is returned at once. Prose after a broken or ambiguous call is returned as
   `WithheldText`. The explanation of a call that has run is also returned as `WithheldText`.
-- MESSAGE: the arguments of the respond tool arrive. The message in them is returned at once.
+- MESSAGE: the arguments of the respond tool arrive, which a model calls to answer. The message in
+  the arguments is returned at once.
 - PENDING: the text after a call shows whether the model meant the call. So all findings are stored
   until the reply or the text ends.
 - ENDED: later text is ignored, and `EnoughReadError` makes the caller stop the model. In a retry,
@@ -235,8 +236,8 @@ class PendingFindings:
     def take(self) -> list[tuple[Finding, str]]:
         """Return and remove the findings, each with the prose after it up to the next call.
 
-        The prose of a finding excludes reasoning and quotations of other calls, because they do not
-        show whether the model meant the call.
+        The prose after a finding excludes reasoning and quotations of other calls, because these do
+        not show whether the model meant the call.
         """
         pending, self.findings = _remove_repeated_starts(self.findings), []
         reversed_pairs: list[tuple[Finding, str]] = []
@@ -321,7 +322,7 @@ class ReplyReader:
         self._text = ReplyText()
         self._calls = ReplyCalls()
         self._pending = PendingFindings()
-        self.structured: dict[int, StructuredCall] = {}  # by index
+        self.structured: dict[int, StructuredCall] = {}  # by the backend's index of the call
         self._message: MessageDecoder | None = None
         self._reasoning: list[str] = []
         self._ambiguous: list[AmbiguousCall] = []
@@ -332,7 +333,7 @@ class ReplyReader:
         self._has_ended = False
         self._closes_reasoning = False
         self._explains_calls = False
-        self._keeps_gap = False  # the last call became text, and so does the space after it
+        self._keeps_gap = False  # True if the space after the last call becomes text like this call
 
     @property
     def state(self) -> State:
@@ -510,7 +511,7 @@ class ReplyReader:
         """
         matches = self._pending.matches
         calls = [call for match in matches for call in match.calls]
-        if not calls:  # messages are never pending
+        if not calls:  # as always for a message, because messages are never pending
             return
         is_runaway = calls.count(calls[-1]) >= MOST_SAME
         is_invalid = len(matches) > 1 and not any(is_valid(call, self._offer) for call in calls)
@@ -542,7 +543,7 @@ class ReplyReader:
         return self._offer.is_respond(call.name) or self._offer.is_answer(call)
 
     def _may_become_ambiguous(self, match: FoundCalls) -> bool:
-        """Return whether later text can make a call ambiguous, which would lead to a retry."""
+        """Return whether later text can make a call ambiguous, so that a retry would follow."""
         known = CallFacts(
             context=find_context(match),
             before=match.before,
@@ -761,9 +762,9 @@ class ReplyReader:
     def _end_message(self, decoder: MessageDecoder, call: WrittenCall) -> list[ReplyPart]:
         """Return the part of the message that has not been returned yet.
 
-        The returned part is normally a prefix of the complete message, and the rest is returned
-        here. If the message contains a broken surrogate, the returned part is not a prefix, and
-        nothing more is returned.
+        The part that was returned earlier is normally a prefix of the complete message, and the
+        rest is returned here. If the message contains a broken surrogate, the earlier part is not a
+        prefix, and nothing more is returned.
         """
         self._has_responded = True
         message, sent = extract_message(call.arguments), decoder.text

@@ -7,8 +7,9 @@ r"""Separates reasoning from content by the marks of `rescue/formats.toml`.
       └──any other text──▶ answering ◀──────┘   answering ──reasoning mark──▶ within
                                                 start, between ──Harmony──▶ header ──▶ within
 
-If the prompt may have opened a reasoning block (`is_opened`), text without a mark leads to the
-state "opened".
+In Harmony, the format of gpt-oss and Muse, each message of a reply has a header. If the prompt may
+have opened a reasoning block (`is_opened`), text without a mark leads to the state "opened".
+
 For example, `<think>\nNoon?</think>\n\nIt is noon.` becomes `ReasoningDelta("Noon?")` and
 `TextDelta("It is noon.")`. Backends that separate reasoning themselves do not need the splitter.
 

@@ -55,7 +55,7 @@ _WANTS_JSON = re.compile(
     rf"|\b(?:{_UNCHANGED}\b[^.\n]{{0,40}}\b{_OUTPUT}|{_OUTPUT}\b[^.\n]{{0,40}}\b{_UNCHANGED})\b",
     re.IGNORECASE,
 )
-# Instructions that demand JSON. The word alone is not enough: instructions often mention JSON.
+# Instructions that demand JSON. The word "JSON" alone is not enough: many instructions contain it.
 _DEMANDS_JSON = re.compile(
     r"\b(?:answer|respond|reply|output|return|format)\w*\b[^.\n]{0,60}\bjson\b", re.IGNORECASE
 )
@@ -191,7 +191,7 @@ def is_json(text: str) -> bool:
 
 
 def calls_of(text: str) -> tuple[WrittenCall, ...]:
-    """Return the calls of a text that consists of calls in JSON, otherwise ()."""
+    """Return the calls in a text that consists only of calls in JSON; () for any other text."""
     values = _read_all(text)
     calls = [calls_in(value, is_marked=False) for value in values]
     return tuple(call for group in calls for call in group) if all(calls) else ()
@@ -208,7 +208,7 @@ def is_broken_call(text: str, offer: OfferedTools) -> bool:
 
 
 def find_foreign_calls(text: str, offer: OfferedTools) -> tuple[WrittenCall, ...]:
-    """Return the calls of tools that are not offered, if a text consists of calls.
+    """Return the calls of tools that are not offered, in a text that consists only of calls.
 
     Returns () if the user named one of the tools or asked for JSON, because the text is then an
     answer.

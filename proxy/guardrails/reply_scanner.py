@@ -47,8 +47,8 @@ class ReplyScanner:
         self._labels = LabelSplitter() if offer.has_labels else None
         # created with the first text, because many replies consist of structured calls only
         self._scanner: Scanner | None = None
-        # A partial object, because a bound method would be a reference cycle, which would keep the
-        # request in memory until the next garbage collection.
+        # A partial object, because a bound method would create a reference cycle. The cycle would
+        # keep the request in memory until the next garbage collection.
         self._is_in_prompt = partial(_is_in_any, offer.quotable)
         self._stray_marks = StrayMarks(self._is_in_prompt)
 

@@ -1,6 +1,7 @@
-"""The text of one reply: prose, and the messages of the respond tool, in order.
+"""The text of one reply: prose, and messages in calls of the respond tool, in order.
 
-`ReplyText` inserts separators between them, and stores the position of the first broken call.
+A model calls the respond tool to answer. `ReplyText` inserts separators between prose and messages,
+and stores the position of the first broken call.
 """
 
 from collections.abc import Sequence

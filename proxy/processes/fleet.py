@@ -1,4 +1,6 @@
-"""Loads and stops servers that do not all fit into memory; `swapping` decides (decision 0010).
+"""Loads and stops servers that do not all fit into memory.
+
+`swapping` decides which servers to load and to stop (decision 0010).
 
     with fleet.lease("qwen3", key) as lease:     the request joins the queue
         await lease.wait_until_granted()         the model is loaded
@@ -48,7 +50,7 @@ class Lease:
 
     _ticket: QueueTicket
     _swapping: SwapPlanner
-    _outcome: "asyncio.Future[ProcessFailed | QueueFull | None]"  # None if the lease is granted
+    _outcome: "asyncio.Future[ProcessFailed | QueueFull | None]"  # None: the model can be used
     key: str = ""
 
     @property
@@ -80,10 +82,11 @@ class Lease:
 
     async def wait_until_granted(self) -> None:
         """Wait until the model can be used; raises `ProcessFailed` or `QueueFull`."""
-        # shielded, because a stream waits repeatedly for a short time, to send comments in between
+        # A stream waits in short intervals, and sends an SSE comment after each. With `shield`, the
+        # end of an interval does not cancel the future.
         failure = await asyncio.shield(self._outcome)
         if failure is not None:
-            raise failure.with_traceback(None)  # each task that raises it would add its frames
+            raise failure.with_traceback(None)  # otherwise each task would add its frames to it
 
     @property
     def is_settled(self) -> bool:
@@ -99,9 +102,10 @@ class Lease:
 class Fleet:
     """Loads the models that requests have leased, within the memory budget of `swapping`.
 
-    `servers` has the same names as `swapping`. At most `most_waiting` requests wait. If the queue
-    is full, a new request displaces the newest request of the key with the most waiting requests,
-    unless the key of the new request has about as many waiting requests (see `find_displaced`).
+    `servers` and `swapping` contain the same models. At most `most_waiting` requests wait. If the
+    queue is full, a new request displaces the newest request of the key with the most waiting
+    requests. The new request is refused if its own key, with this request, has at least as many
+    waiting requests as every other key (see `find_displaced`).
     """
 
     servers: Mapping[str, StartableServer]

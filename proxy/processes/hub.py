@@ -119,7 +119,7 @@ def _downloading(repository: str, share: float) -> StartProgress:
 
 
 class _InterruptedError(Exception):
-    """A temporary failure: the same request may succeed later. Its text is the reason."""
+    """A temporary failure, with its reason as the text: the same request may succeed later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class _Download:
                 await self._append(file, partial, on_size)
                 break
             except (httpx.TransportError, _InterruptedError) as error:
-                # an attempt that downloaded at least one byte begins a new series
+                # failures are counted from the last attempt that downloaded at least one byte
                 failures = 1 if _size(partial) > before else failures + 1
                 if failures == _MOST_FAILURES:
                     raise self._interrupted(file, error) from error
@@ -246,7 +246,7 @@ class _Download:
         partial.replace(self._blob(file))
 
     async def _append(self, file: HubFile, partial: Path, on_size: Callable[[int], None]) -> None:
-        """Download the missing bytes of a file; raises `_InterruptedError` if some remain."""
+        """Download the missing bytes of a file; raises `_InterruptedError` if not all arrive."""
         size = _size(partial)
         headers = {"range": f"bytes={size}-"} if size else {}
         url = self.hub.url_of(self.commit, file)

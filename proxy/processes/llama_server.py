@@ -146,13 +146,17 @@ async def _poll_until_ready(port: asyncio.Future[int], api_key: str) -> str:
         # not /v1/models: it answers 200 while the model is still loading
         while await _status(anonymous, "/health") != HTTPStatus.OK:  # noqa: ASYNC110 - polled
             await asyncio.sleep(_POLL_SECONDS)
-        # /health needs no key; these two responses prove that the server is our child process
+        # /health needs no key. That /slots rejects a request without the key, and accepts a
+        # request with it, proves that the server is our child process.
         statuses = await _status(anonymous, "/slots"), await _status(authorized, "/slots")
     finally:
         await anonymous.close()
         await authorized.close()
     if statuses != (HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
-        problem = f"is not the server at {base_url}, which rejects its key"
+        problem = (
+            f"was started, but another server answers at {base_url}: "
+            "it does not use the API key of this llama-server"
+        )
         raise LaunchFailed(launch.NAME, problem, is_lasting=True)
     return base_url
 
@@ -180,8 +184,8 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
             complete.set()
 
     on_stage(log.progress)
-    # a small window, because the server loads the model after the download, until it is stopped
-    # below
+    # After the download the server starts to load the model. It is stopped below, but until then
+    # a small window saves memory.
     small = ("-c", "256", "-np", "1")
     command = (*program, "-hf", repository, "--host", launch.HOST, "--port", "0", *small)
     process = await Process.start(
@@ -200,7 +204,8 @@ async def download(program: tuple[str, ...], repository: str, on_stage: StageLis
     return Path(log.path)
 
 
-# Only the last lines are searched for the cause of a crash: earlier errors are from the start.
+# Only the last lines are searched for the cause of a crash: errors in earlier lines are from the
+# start of the server.
 _LAST_LINES = 20
 # in lower case; a line with one of these words probably contains the cause of a crash
 _ERROR_WORDS = ("assert", "error", "terminate called", "fatal")

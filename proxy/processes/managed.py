@@ -38,9 +38,9 @@ class ManagedBackend(DeferredBackend):
     """The backend of a managed server, at the address of its latest start.
 
     While the server starts, requests wait for up to `load_wait` seconds, and `planned` describes
-    the model; its first name is the public name. If a request cannot reach the server, it waits up
-    to `notice_wait` seconds for the supervisor to notice that the server has exited. If the
-    supervisor notices this, the request waits for the restart; otherwise the request fails.
+    the model. The first name in `planned` is the public name. If a request cannot reach the server,
+    it waits up to `notice_wait` seconds for the supervisor to notice that the server has exited. If
+    the supervisor notices this, the request waits for the restart; otherwise the request fails.
     """
 
     server: Supervised

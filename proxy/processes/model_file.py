@@ -1,6 +1,6 @@
 """Reads the metadata of a GGUF file without starting a server.
 
-    "GGUF" version tensors fields                    the beginning: 4s, I, Q, Q
+    "GGUF" version tensors fields                    the beginning, "<4sIQQ" in `struct`
     length name kind value                           each field
     kind count value value ...                       the value of a list
 
@@ -31,14 +31,14 @@ class Unread:
 
 Value: TypeAlias = str | Number | tuple[Number, ...] | Unread
 
-UNREADABLE = (OSError, ValueError, OverflowError, struct.error)  # the errors of a damaged file
+UNREADABLE = (OSError, ValueError, OverflowError, struct.error)  # raised for an unreadable file
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)  # version 1 had lengths of 32 bits
 _START = struct.Struct("<4sIQQ")  # magic, version, number of tensors, number of fields
 _LENGTH = struct.Struct("<Q")
 _KIND = struct.Struct("<I")
-# GGUF's numbers of the types, and for each type of number its letter in `struct`
+# the type codes of GGUF; each numeric type code is mapped to its format letter in `struct`
 _STRING, _LIST = 8, 9
 _NUMBERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
 _LONGEST_LIST = 4096  # values, for example one for each layer of the model

@@ -1,14 +1,15 @@
-"""Kills a child program when Temper dies, even by kill -9.
+"""Kills a child program when Temper dies, even if Temper was killed with `kill -9`.
 
     python -m proxy.processes.parent_death PARENT_PID PROGRAM ARGUMENTS...
 
 The module replaces itself by the program (exec), so the program has the process id that Temper
-knows, and receives its signals. The module imports few modules, because it runs at every start.
+knows, and receives the signals that Temper sends to it. The module imports few modules, because it
+runs at every start.
 """
 
 # On Linux the kernel sends SIGKILL (PR_SET_PDEATHSIG, which survives exec). On other systems a
-# forked watcher reads standard input, a pipe whose other end is open only in Temper. At the end of
-# this input the watcher kills the program, which is its parent.
+# forked watcher reads standard input, a pipe whose writing end only Temper has open. When this
+# input ends, the watcher kills its parent process, which is the program.
 
 import ctypes
 import os

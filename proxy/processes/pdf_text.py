@@ -30,7 +30,7 @@ _UNREADABLE = (
 
 
 class PdfText(msgspec.Struct, frozen=True):
-    """The text of the first `read` pages of `pages`."""
+    """The text of a PDF that has `pages` pages, of which the first `read` were read."""
 
     text: str
     read: int

@@ -1,8 +1,8 @@
 """Runs a child process: starts it, reads its output, stops it, and always reaps it.
 
-Only one task, the owner, signals and reaps a child: `stop` sets an event for the owner, and `wait`
-waits for the owner to end. So no task acts on an outdated state, for example by killing a process
-whose id was reused.
+Each child has an owner, the only task that sends signals to the child and reaps it. `stop` sets an
+event for the owner, and `wait` waits for the owner to end. So no task acts on an outdated state,
+for example by killing a process whose id was reused.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class PseudoTerminal:
                 finally:
                     loop.remove_reader(self._parent)
             except OSError as error:
-                if error.errno == errno.EIO:  # the other end is closed
+                if error.errno == errno.EIO:  # the child has closed its end
                     return b""
                 raise
 

@@ -33,9 +33,9 @@ class RestartPolicy:
     """The number of restarts and their delays, in seconds.
 
     The first delay is `first_delay`; the delay doubles with every failure, up to `longest_delay`.
-    Each delay is shortened at random, by at most half, so that servers that failed at the same time
-    do not restart at the same time. After `most_failures` failures within `window` seconds in which
-    the server was ready, the server stays down.
+    Each delay is shortened at random, by at most half; otherwise, servers that failed together
+    would restart together. After `most_failures` failures within `window`
+    seconds, the server stays down; only the time in which the server was ready counts.
     """
 
     first_delay: float = 0.5
@@ -66,7 +66,7 @@ class Restarts:
         self._ready_since = now
 
     def fail(self, now: float, chance: float, *, is_lasting: bool = False) -> float | None:
-        """Record a failure; return the seconds until the next start, None if there is none.
+        """Record a failure; return the seconds until the next start, None if the server stays down.
 
         `is_lasting` is True if the next start would fail in the same way, for example because of an
         invalid model file; the server then stays down.

@@ -12,7 +12,7 @@ If a cache cannot be saved or restored, a line is logged, and the server reads t
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -29,7 +29,7 @@ from proxy.processes.slot_files import SavedSlot, SlotFiles, slot_files
 
 logger = logging.getLogger(__name__)
 
-# the responses of builds without these endpoints, and of models that do not support them
+# the status if the build has no such endpoints, or if they do not support the model
 _REFUSALS = (HTTPStatus.NOT_FOUND, HTTPStatus.NOT_IMPLEMENTED)
 _COMPLETION = "/completion"
 _PROBE = " one two three four five six seven eight"
@@ -43,8 +43,9 @@ class SlotCache:
 
     All files in the folder together have at most `most_bytes`. Saving and restoring may each take
     at most `seconds`. Some servers refuse to save or restore, and some read the prompt again
-    although they restored its cache. To both kinds of server, no more such requests are sent, even
-    after a restart. Whether a server uses a restored cache is tested when its first cache is saved.
+    although they restored its cache. Temper sends no more such requests to a server of either kind,
+    even after a restart. Whether a server uses a restored cache is tested when its first cache is
+    saved.
     """
 
     name: str
@@ -67,7 +68,7 @@ class SlotCache:
                     if server.process.is_running:
                         await self._save(client, files)
                     else:  # the server crashed, and a restored cache may be the reason
-                        await self._remove(files)
+                        await self._remove(files.remove_all)
         finally:
             await client.close()
 
@@ -87,13 +88,16 @@ class SlotCache:
         self._report("restored", restored, time.monotonic() - begun)
         return files
 
-    async def _remove(self, files: SlotFiles) -> None:
+    async def _remove(self, remove: Callable[[], bool]) -> None:
+        """Remove files that must not be restored; if one remains, restore none from now on."""
         try:
-            await asyncio.to_thread(files.remove_all)
-        except OSError as error:  # of the disk, or the folder was removed
+            is_removed = await asyncio.to_thread(remove)
+        except OSError:  # the folder cannot be read
+            is_removed = False
+        if not is_removed:
             self._is_refused = True
-            problem = "%s: saved prompt caches cannot be removed, so they are not restored: %s"
-            logger.warning(problem, self.name, error)
+            problem = "%s: saved prompt caches cannot be removed, so none will be restored"
+            logger.warning(problem, self.name)
 
     async def _find_files(self, client: BackendClient, plan: LaunchPlan) -> SlotFiles:
         properties = as_object(await _fetch(client, "/props"))
@@ -123,7 +127,7 @@ class SlotCache:
         finally:
             # even if the server crashed or was too slow: the next start must not restore this file
             if not is_complete:
-                await asyncio.to_thread(saved.remove)
+                await self._remove(saved.remove)
         return is_complete
 
     async def _save(self, client: BackendClient, files: SlotFiles) -> None:
@@ -173,8 +177,9 @@ class SlotCache:
     def _note(self, action: str, error: BackendFailed | OSError) -> None:
         """Log a failure; set `_is_refused` if the server does not support saving."""
         problem = "it took too long" if isinstance(error, TimeoutError) else str(error)
-        self._is_refused = isinstance(error, BackendRefused) and error.status in _REFUSALS
-        future = "; this server cannot save prompt caches" if self._is_refused else ""
+        is_refusal = isinstance(error, BackendRefused) and error.status in _REFUSALS
+        self._is_refused |= is_refusal
+        future = "; this server cannot save prompt caches" if is_refusal else ""
         logger.warning("%s: prompt cache not %s: %s%s", self.name, action, problem, future)
 
     async def _prove(self, client: BackendClient, files: SlotFiles, slot: int) -> None:

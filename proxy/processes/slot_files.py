@@ -5,8 +5,8 @@
 
 The owner identifies a server by a hash of its model's name. The key is a hash of everything that a
 cache depends on, such as the model file and the build of the server. When a server starts, Temper
-removes the server's files with any other key. All files are removed after a week. If the folder is
-too large, the oldest files are removed earlier.
+removes the server's files that have a different key. All files are removed after a week. If the
+folder is too large, the oldest files are removed earlier.
 """
 
 import os
@@ -44,9 +44,13 @@ class SavedSlot:
     size: int
     modified: float
 
-    def remove(self) -> None:
-        with suppress(OSError):  # Windows does not remove a file that is open
+    def remove(self) -> bool:
+        """Remove the file; return False if it remains: Windows does not remove an open file."""
+        try:
             self.path.unlink(missing_ok=True)
+        except OSError:
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +93,10 @@ class SlotFiles:
                 saved.remove()
         return SavedSlot(path, slot, tokens, size, used)
 
-    def remove_all(self) -> None:
-        """Remove the files of this server, so that it starts without them."""
-        for saved in filter(self._is_mine, _list(self.folder)):
-            saved.remove()
+    def remove_all(self) -> bool:
+        """Remove the files of this server, so that it starts without them; False if one remains."""
+        removals = [saved.remove() for saved in filter(self._is_mine, _list(self.folder))]
+        return all(removals)
 
     def clean(self, most_bytes: int) -> None:
         """Remove old, outdated and abandoned files, and the oldest files beyond `most_bytes`."""

@@ -1,9 +1,9 @@
 """Supervises one server: starts it on demand, restarts it after a failure, and stops it."""
 
-# Only one task, the owner, starts the server, waits for its exit and gives up; it runs from the
-# first `ready` until `stop`. `stop` cancels the owner, which stops the server. The lock `_alone`
-# makes the next owner wait for the previous owner. The callers of `ready` wait for a future; the
-# owner sets its result, and creates a new future when the server fails.
+# Only one task, the owner, starts the server, waits for its exit and gives up. The owner runs from
+# the first `ready` until `stop`. `stop` cancels the owner, which stops the server. The lock
+# `_alone` makes an owner wait until the previous owner has ended. The callers of `ready` wait for a
+# future; the owner sets its result, and creates a new future when the server fails.
 
 import asyncio
 import logging
@@ -48,9 +48,9 @@ StatusListener: TypeAlias = Callable[[ServerStatus], None]
 class Supervisor:
     """Starts, restarts and stops one server.
 
-    `start` returns a context manager: it is entered when the server is ready, stops the server on
-    exit, and raises subclasses of `ProcessFailed`. `on_change` receives every status and must not
-    raise.
+    `start` returns a context manager. Its entry waits until the server is ready, and raises
+    subclasses of `ProcessFailed`; its exit stops the server. `on_change` receives every status and
+    must not raise.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Supervisor:
             return failure
 
     def _report_failure(self, failure: ProcessFailed) -> float | None:
-        """Report a failure; return the seconds until the next start, None if there is none."""
+        """Report a failure; return the seconds until a restart, None if the server stays down."""
         chance = random.random()  # noqa: S311 - no secret depends on it
         delay = self._restarts.fail(now(), chance, is_lasting=failure.is_lasting)
         status = replace(self.status, address=None, reason=str(failure), log=failure.log)

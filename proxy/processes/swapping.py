@@ -8,15 +8,15 @@ No I/O: the time in seconds is a parameter, and the models to start and to stop 
 #    +--- stopped --- STOPPING <---stop----+      failed leads to STOPPING as well
 #
 # Requests wait in one queue, oldest first. A request for a loaded model is served at once, unless
-# an older request waits for that model's memory: otherwise a model in constant use would never be
-# unloaded. When a model has been loaded, all its waiting requests are served, even if older
-# requests wait for other models. Later requests join the end of the queue, so every request is
-# served at some time.
+# an older request needs that model's memory. Without this exception, a model in constant use would
+# never be unloaded. When a model has been loaded, all its waiting requests are served, even if
+# older requests wait for other models. Later requests join the end of the queue, so every request
+# is served at some time.
 #
-# Memory is freed only for the oldest of the requests whose models must be loaded. The models to
+# Of the requests whose models must be loaded, memory is freed only for the oldest. The models to
 # stop are chosen in this order: idle models first, then models in use, and in each group the least
-# recently used model first. They are stopped only when all of them are idle: a model in use is
-# never stopped.
+# recently used model first. The chosen models are stopped only when all of them are idle: a model
+# in use is never stopped.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ _MOVES = {
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits for all loaded models together: bytes of memory, and number; None: no limit."""
+    """The limits for all loaded models: total `memory` in bytes, and number; None: no limit."""
 
     memory: int | None = None
     models: int | None = None
@@ -269,9 +269,9 @@ class SwapPlanner:
         return blockers
 
     def _fits(self, newcomer: _ModelState, without: Sequence[_ModelState] = ()) -> bool:
-        """Return whether a model fits, if the models in `without` are stopped.
+        """Return whether a model would fit after the models in `without` have stopped.
 
-        A model that exceeds the budget alone fits if no other model is loaded.
+        A model that is larger than the whole budget fits if no other model is loaded.
         """
         staying = [
             member

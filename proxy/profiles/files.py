@@ -67,7 +67,8 @@ class _CallsSection(_ProfileSection):
 
 class _Answers(_ProfileSection):
     text_policy: TextPolicy = TextPolicy.AUTO  # handling of replies without a call
-    respond: bool = True  # whether "auto" adds the answer tool if the prompt describes the tools
+    # whether TextPolicy.AUTO adds the answer tool if the prompt describes the tools
+    respond: bool = True
 
 
 class _ReasoningSection(_ProfileSection):

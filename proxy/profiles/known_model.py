@@ -1,8 +1,9 @@
 """A model with its profile, the reason for the profile, and the resulting quirks.
 
 The chat template takes precedence over the profile. Templates are searched, not rendered: a
-template rejects messages with `raise_exception('...')`, and the patterns below match the messages
-in the official templates of Gemma, Llama 2, Mistral, Devstral, Ministral and Qwen3.5.
+template rejects a conversation with `raise_exception('...')`, and the patterns below match these
+error messages in the official templates of Gemma, Llama 2, Mistral, Devstral, Ministral and
+Qwen3.5.
 """
 
 import re
@@ -97,7 +98,8 @@ _THOUGHTS = re.compile(
         map(re.escape, ("enable_thinking", "reasoning_content", TABLE.messages.channel, *REASONING))
     )
 )
-# the members of messages with reasoning; llama-server renames them for gpt-oss and Ministral
+# the fields of a message that contain its reasoning; llama-server renames them for gpt-oss and
+# Ministral
 _EARLIER = re.compile(
     r"reasoning_content|\.(?:thinking|reasoning)\b|['\"](?:thinking|reasoning)['\"]"
 )
@@ -152,8 +154,9 @@ def _renders_reasoning(quirks: Quirks, template: str) -> bool | None:
 def template_quirks(template: str, profile_template: Template) -> Template:
     """Return the limits of a chat template, from its error messages and from the profile.
 
-    Quantized files often contain corrected templates. So a limit of the profile is dropped if the
-    template does not contain the error message of this limit.
+    Quantized files often contain corrected templates. So two limits of the profile are dropped if
+    the template does not contain their error messages: that user and assistant messages must
+    alternate, and that no system message is accepted, not even at the beginning.
     """
     refusals = " ".join(
         (single or double).lower()

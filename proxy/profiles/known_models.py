@@ -98,7 +98,8 @@ class KnownModels:
     async def _look_up_once(self, model: str) -> KnownModel:
         """Look up an unknown model with a single request to the backend.
 
-        All requests for this model wait for that lookup; canceling a request does not cancel it.
+        All requests for this model wait for the same lookup; canceling a request does not cancel
+        the lookup.
         """
         lookup = self._lookups.get(model)
         if lookup is None:

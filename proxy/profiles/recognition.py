@@ -3,7 +3,7 @@
 Names take precedence over the chat template, and the template over the architecture: a fine-tune
 has the template and the architecture of its base model.
 
-- Names: of the parts of a path, the last part that matches a pattern is used. Of the patterns
+- Names: a name may be a path; its last part that matches a pattern is used. Of the patterns
   that match this part, the pattern with the longest literal text wins. So `qwen3-coder` wins over
   `qwen3`, and `hermes-3*llama` over `llama-3.1`.
 - Chat templates: every string of the profile must occur in the template. The profile with the

@@ -1,4 +1,4 @@
-"""Measurements of models on this machine: a small JSON file for each model in the cache folder.
+"""Measurements of models on this machine, in small JSON files in the cache folder.
 
 There is a separate file for each combination of model, template and engine version. No locks are
 needed: files are replaced atomically, and a corrupt file counts as missing.
@@ -25,7 +25,7 @@ Figure: TypeAlias = bool | int | float | str | list[str] | None
 
 
 class TriedModel(msgspec.Struct, frozen=True, kw_only=True):
-    """The measurements of one model, by the name of the measurement, and the `failed` checks.
+    """The values that were `measured` for one model, by name, and the names of `failed` checks.
 
     `identity` identifies the model, `template` is the digest of its chat template, and `server` is
     the engine with its version. `tried_at` is a time in RFC 3339 format.

@@ -5,8 +5,8 @@
 
 An engine with more requests than slots serves them in order of arrival, so one client with fifty
 requests would block all others. The queue is bounded, so that excess requests fail immediately.
-When it is full, a request of a key with few waiting requests displaces the newest request of the
-key with the most waiting requests, so that no key can occupy the whole queue.
+When the queue is full, a request of a key with few waiting requests displaces the newest request of
+the key with the most waiting requests, so that no key can occupy the whole queue.
 """
 
 import asyncio
@@ -57,8 +57,8 @@ _Keys: TypeAlias = OrderedDict[str, deque[Ticket]]
 class WaitingQueue:
     """The order of requests, without clocks or tasks.
 
-    At most `capacity` tickets are served at once; None means no limit. A ticket may wait while
-    fewer than `most_waiting` tickets of its priority or a higher priority wait. Of the waiting
+    At most `capacity` tickets are served at once; None means no limit. A ticket is refused
+    if `most_waiting` tickets of its priority or a higher priority already wait. Of the waiting
     tickets, the highest priority is served first. A priority that was passed over
     `MOST_PASSED_OVER` times in a row is served next, so that no request starves. Within a priority,
     keys take turns. The tickets of one key are served in order of arrival.
@@ -94,7 +94,7 @@ class WaitingQueue:
         """Add a ticket to a full queue; return the new ticket and the displaced ticket.
 
         The newest ticket of the key with the most waiting tickets is displaced. Returns None if
-        `key`, with the new ticket, would have at least as many waiting tickets as any other key.
+        `key`, with the new ticket, would have at least as many waiting tickets as every other key.
         A ticket of priority LOW displaces only tickets of priority LOW.
         """
         lowest = [*Priority].index(priority)

@@ -107,7 +107,7 @@ def _list_file(settings: Settings, overrides: Overrides) -> ListedModel:
 def prospect_of(settings: Settings) -> Prospect | None:
     """Return the memory that the configured model needs, and the available memory.
 
-    Returns None if no file is configured, or if it does not contain the model's dimensions.
+    Returns None if no file is configured, or if the file does not contain the model's dimensions.
     """
     if opening.server_urls(settings):
         return None
@@ -137,7 +137,10 @@ def list_profiles(settings: Settings) -> tuple[ListedModel, ...]:
 
 
 def profile_summary(recognition: Recognition, quirks: Quirks) -> dict[str, str]:
-    """Describe a model for text output, by label: {"calls": "hermes, then ...; one at once"}."""
+    """Return the lines of text that describe a model, keyed by their label.
+
+    Example: {"calls": "hermes, then ...; one at once"}
+    """
     profile = recognition.profile
     first = ", ".join(quirks.syntaxes)
     tried = f"{first}, then every other syntax" if first else "every syntax"

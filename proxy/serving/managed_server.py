@@ -69,7 +69,7 @@ async def keep_running(
 
     The block starts at once, before the server is ready. If the first start fails, the block is
     canceled with that `ProcessFailed`: Temper would have nothing to serve. Raises
-    `InvalidConfiguration` without a model.
+    `InvalidConfiguration` if no model is configured.
     """
     if settings.model.source is None:
         raise nothing_to_serve()
@@ -195,7 +195,7 @@ def choose_window(settings: Settings) -> Settings:
 
     memory = memory_for(find_program(configured.server), detect_hardware())
     window = fit_window(configured, settings.context, model_file(configured), memory)
-    # Budget `backend` means the window that the server reports. The server will report `window`.
+    # Budget `backend` uses the window that the server reports, and the server will report `window`.
     model = configured.model_copy(update={"context_tokens": window})
     context = settings.context.model_copy(update={"budget": "backend"})
     return settings.model_copy(update={"model": model, "context": context})

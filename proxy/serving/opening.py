@@ -210,7 +210,7 @@ _ALTERNATIVES = (
 )
 
 
-# These commands also look for a running Temper and use it, because the server behind it may be a
+# These commands also look for a running Temper and use it, because Temper's backend may be a
 # managed server, which only Temper can reach.
 _THROUGH_TEMPER = ("doctor", "chat")
 
@@ -266,7 +266,7 @@ async def open_models(
     Raises `InvalidConfiguration` and `LaunchFailed` if a model can never be served.
     """
     settings_by_name = {name: settings_of(settings, name) for name in settings.models}
-    # checks all launch plans now, so that a wrong file is an error at startup
+    # `supervisor` checks the launch plan, so that a wrong file is an error at startup
     servers = {
         name: supervisor(single)
         for name, single in settings_by_name.items()
@@ -347,8 +347,7 @@ def _swapping(settings: Settings, servers: Mapping[str, Supervisor]) -> SwapPlan
     budget = settings.swapping
     memory = {name: memory_of(settings.models[name]) for name in servers}
     for name, needed in memory.items():
-        # with this model loaded, the memory would exceed the operator's limit even if all other
-        # models were unloaded
+        # this model alone would exceed the operator's limit
         if 0 < budget.memory_mb * _MB < needed:
             problem = (
                 f"the model takes {-(-needed // _MB)} MB with its window, but swapping.memory_mb "

@@ -87,7 +87,7 @@ class Planned(msgspec.Struct, frozen=True):
 
     `headers` are sent to the backend. `mode` is the client's choice of how to handle a long
     conversation; None means the operator's setting. A request with `is_slow` is planned and fitted
-    in a thread, because it would delay other requests.
+    in a thread, because in the event loop it would delay other requests.
     `reasoning` collects the reasoning of the answer; None if later turns do not need it.
     """
 
@@ -113,8 +113,8 @@ class RequestPreparation:
     """Prepares requests for their models.
 
     `workflows` are the operator's rules for the order of tool calls, by model name. `priorities`
-    maps each key owner to a priority: it is the default of the owner's requests, and the highest
-    priority that they may request. Owners without an entry have `NORMAL`. `reasoning` stores the
+    maps each key owner to a priority: the default of the owner's requests, and the highest priority
+    that they may choose. Owners without an entry have `NORMAL`. `reasoning` stores the
     reasoning that clients do not send back; None if it is not restored. With `trusts_engines`, the
     reasoning is also sent to engines that are not known to accept it.
     """
@@ -127,7 +127,7 @@ class RequestPreparation:
     trusts_engines: bool = False
 
     def priority_of(self, client: Client) -> Priority:
-        """Return the requested priority, limited by the key owner's; raises `InvalidRequest`."""
+        """Return the requested priority, at most the owner's limit; raises `InvalidRequest`."""
         highest = self.priorities.get(client.owner, Priority.NORMAL)
         requested = _read_choice(client, Priority, _PRIORITY)
         if requested is None:
@@ -335,7 +335,7 @@ def _plan_large_request(request: Request, policy: Policy) -> RequestPlan:
 
 
 def _quirks_for(request: Request, known: KnownModel) -> Quirks:
-    """Correct the profile if earlier replies began with reasoning that had no opening mark."""
+    """Return the quirks, with `opens_thoughts` as earlier replies and the request suggest."""
     opens = known.habit.expected_replies > 0 and request.thinking.is_on is not False
     is_known = known.quirks.opens_thoughts is opens
     return known.quirks if is_known else replace(known.quirks, opens_thoughts=opens)

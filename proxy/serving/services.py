@@ -179,7 +179,8 @@ class Service:
     def resize(self, known: KnownModel, process_count: int) -> None:
         """Admit as many requests as the model has slots, divided by the number of processes."""
         slots = self.parallel or known.slots
-        # at least 1: with more processes than slots, some processes would serve no requests
+        # At least 1: otherwise, a process would serve no requests if there are more processes than
+        # slots.
         self.admission.resize(None if slots is None else max(1, slots // process_count))
 
     @property
@@ -384,7 +385,7 @@ class ServiceOptions:
         upstream: str = "",
         fleet: Fleet | None = None,
     ) -> Service:
-        """Return a service for one model of a backend. Without a name, it serves all its models."""
+        """Return a service for one model of a backend; without a `name`, for all its models."""
         return Service(
             backend,
             KnownModels(

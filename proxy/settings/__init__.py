@@ -206,9 +206,8 @@ def _without_conflicts(layer: Layer, flag_values: Layer) -> Layer:
 def _check(merged: Layer, problems: list[InvalidConfiguration]) -> Settings:
     """Return the valid settings, and append an error to `problems` for each invalid setting.
 
-    If there are invalid settings, the valid settings are validated again, without the invalid
-    settings. The caller then searches the returned `Settings` for contradictions, so that one run
-    reports all errors.
+    If there are invalid settings, the other settings are validated again without them. The caller
+    then searches the returned `Settings` for contradictions, so that one run reports all errors.
     """
     try:
         return Settings.model_validate(sources.nest(merged, _NAMES))
@@ -252,7 +251,7 @@ def _may_hold_secret(name: str, raw: RawValue) -> bool:
 
 
 def _contradictions(settings: Settings) -> Iterator[Contradiction]:
-    """Yield settings that are valid separately but cannot be combined, and an error for each.
+    """Yield the names of settings that are valid separately but not together, and an error.
 
     The error is reported for the first of the settings.
     """

@@ -67,7 +67,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class RawValue:
-    """A value before validation, and its origin; a template may contain `${VAR}`."""
+    """A value before validation, and its origin; if `is_template`, it may contain `${VAR}`."""
 
     value: object = field(repr=False)
     origin: str
@@ -136,7 +136,7 @@ def usable(layer: Layer, names: Names, problems: list[InvalidConfiguration]) -> 
                 raise _unknown(name, raw, names)
             plain = _expand(name, raw)
             if secret is None:
-                # `setdefault`: a key from a file of the same layer takes precedence
+                # `setdefault`: a secret from a `_file` setting of this layer takes precedence
                 usable_values.setdefault(name, plain)
             elif plain.value != "":
                 usable_values[secret] = _secret_from_file(name, plain)

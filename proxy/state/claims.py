@@ -69,7 +69,7 @@ class ClaimTimes:
     """The lifetimes of claims and answers, and the intervals of renewals and polls, in seconds.
 
     A waiting replica polls after `poll`, then at growing intervals up to `longest_poll`. It gives
-    up after an outage of the store of `outage` seconds.
+    up if the store does not respond for `outage` seconds.
     """
 
     claim: float = 15.0
@@ -139,9 +139,9 @@ class OwnClaim:
         try:
             yield
         finally:
-            # The renewal is not canceled but awaited: if it ended between its commands, it would
-            # leave a connection open, and if it ended after `release`, it would claim the key
-            # again.
+            # The renewal is awaited, not canceled: a cancellation between two commands would leave
+            # a connection open. Without the wait, the renewal could claim the key again after
+            # `release`.
             is_over.set()
             await renewing
 
@@ -161,7 +161,7 @@ class OwnClaim:
 class Claims:
     """Claims idempotency keys for a `replica`.
 
-    The name of a claim is the idempotency key and the owner of the API key.
+    The name of a claim consists of the idempotency key and the owner of the API key.
     """
 
     _store: Store

@@ -181,7 +181,7 @@ class ResponsesFile(ResponseStore):
 
     def keep(self, owner: str, response: StoredResponse) -> None:
         """Queue a response for writing; `flush` waits until it is written."""
-        # sum a copy of the values, because the writing thread removes entries at the same time
+        # a copy of the values, because the writing thread may remove entries during the sum
         if sum([*self._unwritten.values()]) + response.size > _MOST_UNWRITTEN:
             self._lose(_SLOW, "the operation takes too long")
             return

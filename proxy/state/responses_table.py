@@ -141,7 +141,7 @@ class ResponsesTable(ResponseStore):
         return StoredResponse(row.id, *inputs_and_output, whole, row.previous_id)
 
     def _use(self, chain: Sequence[_ChainRow]) -> None:
-        """Update the times of use; each predecessor gets a time one microsecond later."""
+        """Update the times of use; the time of each predecessor is one microsecond later."""
         # The beginning of a conversation must be evicted last: later responses are useless
         # without it.
         now = self._microseconds

@@ -2,8 +2,8 @@
 
 Two keys are derived from a secret (HKDF-SHA256, RFC 5869). A name is the HMAC-SHA256 of its parts.
 A body is encrypted with AES-256-GCM, with its name as associated data, so the body cannot be moved
-to another name. A body that cannot be decrypted counts as missing. Nothing here does I/O or uses
-randomness; the caller passes the nonce.
+to another name. A body that cannot be decrypted counts as missing. This module does no I/O and
+uses no randomness; the caller passes the nonce.
 
     name: namespace ":" base64url(HMAC-SHA256)
     body: version (1 byte) nonce (12 bytes) ciphertext and tag

@@ -2,8 +2,8 @@
 
 The store is used on the event loop; the reading functions block, and are called in other threads.
 If the store rejects a response, the response is stored in the memory of this process. During an
-outage, a request for a response that is not in memory raises `StateUnavailable`, and the client
-receives no 404: the response may exist, and after a 404 a client would drop its conversation.
+outage, a request for a response that is not in memory raises `StateUnavailable`. The client must
+not receive 404: the response may exist, and after a 404 the client would drop its conversation.
 """
 
 import asyncio

@@ -214,8 +214,8 @@ class ValkeyStore:
     async def _watching_pipeline(self) -> AsyncGenerator[Pipeline, None]:
         """Open a pipeline, and return its connection to the pool in every case.
 
-        At its end, the client of valkey 6.2 sends UNWATCH. If the response does not arrive in time,
-        the pipeline keeps its connection until it is garbage collected.
+        At the end of a pipeline, the client valkey 6.2 sends UNWATCH. If the response does not
+        arrive in time, the pipeline keeps its connection until it is garbage collected.
         """
         pipeline = self._client.pipeline(transaction=True)
         try:
@@ -260,7 +260,7 @@ class ValkeyStore:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 answer = await command()
-        except ResponseError as error:  # the server works but rejects, e.g. with OOM or READONLY
+        except ResponseError as error:  # the server works, but rejects the command, e.g. with OOM
             self._breaker.record_success()
             self._is_full = True
             self._listener.count_state_error(operation)

@@ -3,8 +3,8 @@
     find_tools   returns complete definitions where the prompt has only summaries (`on_demand`)
     recall       quotes messages that are no longer in the prompt (`recall`)
 
-In each request of a conversation, these tools come after the client's tools. So the prompt begins
-with the same bytes before and after compaction first removes messages.
+Every request of a conversation lists the same tools of Temper, after the client's tools. So the
+start of the prompt stays the same when compaction removes messages for the first time.
 """
 
 from collections.abc import Sequence

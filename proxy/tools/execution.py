@@ -47,8 +47,8 @@ class Limits(msgspec.Struct, frozen=True):
 
     After `rounds` rounds of tools, the model has to answer. After `failed_rounds` failed rounds in
     a row, the run is over. At most `parallel` calls of a reply run at once, and a result has at
-    most `result_chars` characters. A reply has at most `attempts` generations; None means the
-    setting guardrails.max_attempts.
+    most `result_chars` characters. For each reply, the model is prompted at most `attempts`
+    times; None means the setting guardrails.max_attempts.
     """
 
     rounds: int = 10
@@ -193,8 +193,8 @@ async def run_together(works: Iterable[Callable[[], Awaitable[Result]]]) -> tupl
     """Await several calls concurrently.
 
     The first exception cancels the other calls. It is raised directly, without an
-    `ExceptionGroup`. Until then, a `SystemExit` is wrapped in another exception, because asyncio
-    ends the event loop if a `SystemExit` leaves a task.
+    `ExceptionGroup`. Within its task, a `SystemExit` is wrapped in another exception, because
+    asyncio ends the event loop if a `SystemExit` leaves a task.
     """
     errors: list[BaseException] = []
 

@@ -32,7 +32,7 @@ _INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def expect(name: str, value: object, types: type | tuple[type, ...], description: str) -> None:
-    """Raise `TypeError` unless the argument `name` of a program has one of the types."""
+    """Raise `TypeError` unless a program's argument `name` has a `value` of one of the types."""
     if not isinstance(value, types):
         raise TypeError(f"{name} must be {description}, not {value!r:.60}")
 
@@ -46,10 +46,11 @@ def expect_positive(name: str, value: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext(Generic[Deps]):
-    """The context of a call. If the first parameter has this type, the model does not see it.
+    """The context of a call, for tools whose first parameter has this type.
 
-    `deps` is the object that the program passed to the run, such as a database connection.
-    `messages` are the messages of the conversation before the reply with the call.
+    The model does not see that parameter. `deps` is the object that the program passed to the run,
+    such as a database connection. `messages` are the messages of the conversation before the reply
+    with the call.
     """
 
     deps: Deps
@@ -66,7 +67,7 @@ class ToolOptions:
     additional names that a model may use. A call is abandoned after `timeout` seconds; None means
     no limit. If a reply calls a tool that is not `parallel`, all calls of the reply run one after
     the other. `llm_format` formats the result for the model, `display_format` for people. Each of
-    the `prerequisites` must have been called before: it is a tool name, or a pair of a tool name
+    the `prerequisites` is a tool that must have been called before: its name, or a pair of its name
     and an argument that must be equal in both calls. With `cached`, a repeated call in a run gets
     the result of the first call.
     """

@@ -54,7 +54,7 @@ def find_definitions(query: str, tools: Sequence[Tool]) -> str:
 
 
 def summary(tool: Tool) -> Tool:
-    """Shorten a definition to the first sentence, with a schema that allows any object.
+    """Return a tool with the first sentence of its description, and a schema for any object.
 
     A definition that is already shorter stays unchanged.
     """

@@ -29,7 +29,7 @@ _MOST_PASSAGES = 5
 _LEAST_SCORE = 0.5  # relative to the score of the best passage
 _RESULT_CHARACTERS = 3_000
 _PASSAGE_CHARACTERS = 600
-_ARGUMENTS = 24  # tokens of a call's arguments in the line about the origin, at most
+_ARGUMENTS = 24  # at most this many tokens of a call's arguments are in the line about the origin
 _HINTS = 12  # words
 # A passage ends at a line end, else after a sentence, else after a word.
 _ENDS = (r"(?:\n|\Z)", r"(?:[.!?]\s|。)", r"\s", "")
@@ -92,7 +92,7 @@ class Archive(msgspec.Struct, frozen=True):
 
 
 class Passage(NamedTuple):
-    """A part of a removed message; a query that matches `name` scores higher than one in `text`."""
+    """A part of a removed message; a match in `name` scores higher than a match in `text`."""
 
     origin: str
     name: str

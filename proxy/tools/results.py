@@ -12,7 +12,7 @@ DONE = "Done."
 ERROR = "Error: "
 
 # A truncated result keeps its start and its end, because headings come first, and errors and totals
-# come last. The start gets this fraction of the remaining characters.
+# come last. The start gets this fraction of the kept characters.
 _HEAD = 2 / 3
 _VALUE = "value"
 
@@ -55,7 +55,8 @@ def cut(text: str, most: int) -> str:
     """
     text = str.__str__(text)  # the JSON encoder rejects subclasses of str
     if len(text) > most:
-        # The note counts towards the limit. It tells the model that it can request the middle.
+        # The note counts towards the limit. It shows that a part is missing, so the model can
+        # request the part.
         note = f"\n[... the middle of {len(text)} characters is left out ...]\n"
         available = max(0, most - len(note))
         head = int(available * _HEAD)

@@ -244,7 +244,7 @@ class Run:
         self._finished[outcome.call.id] = outcome
 
     def finish_round(self, outcomes: Sequence[Outcome]) -> Sequence[ReplyEvent]:
-        """Commit a round with the outcomes of its calls; return the final events if it is the last.
+        """Commit a round with the outcomes of its calls; return the final events if the run ends.
 
         The outcomes are in the order of the calls.
         """
@@ -283,7 +283,7 @@ class Run:
 
     def _note(self, event: ReplyEvent) -> None:
         match event:
-            case ReplyStarted():  # also after the turn was shortened, for which the reply restarts
+            case ReplyStarted():  # also when the reply restarts, with a shortened prompt
                 self._reset_reply()
             case UsageReported():
                 self.usages += (event,)
@@ -332,7 +332,7 @@ class Run:
     def _may_execute(self, *, is_mixed: bool) -> bool:
         """Return whether owned calls are executed; otherwise they are dropped.
 
-        In one reply per run, they are executed although the reply also calls tools of the client.
+        Once per run, they are executed although the reply also calls tools of the client.
         """
         if not self._may_call:
             return False

@@ -47,7 +47,7 @@ async def ignore_event(_: RoundEvent) -> None: ...
 async def carry_out(
     run: Run, turns: TurnSource, executor: Executor, notice: Notice = ignore_event
 ) -> ReplyEvents:
-    """Stream the client's events of a run, to its end.
+    """Stream the events of a run for the client, until the run ends.
 
     `notice` receives every call and every committed message. An error, or closing the iterator,
     cancels the generation or the tools. `run.added` then has all completed rounds, and the

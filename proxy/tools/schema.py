@@ -1,6 +1,6 @@
 """The JSON schema of a function's parameters, and the conversion of arguments to typed values.
 
-Pydantic generates the schema from a model with the fields `p0`, `p1`, ... The names of the
+Pydantic generates the schema from a class with the fields `p0`, `p1`, ... The names of the
 parameters are the aliases of these fields, because a parameter could have the name of an attribute
 that every pydantic model has.
 
@@ -37,7 +37,7 @@ class WrongArguments(ValueError):
     """Invalid arguments of a call; the message quotes none of their values, which may be secret."""
 
 
-# Converts the JSON text of a model to keyword arguments; raises `WrongArguments`.
+# Converts arguments, as JSON that a model wrote, to keyword arguments; raises `WrongArguments`.
 ArgumentsReader: TypeAlias = Callable[[str], Mapping[str, object]]
 
 
@@ -60,7 +60,7 @@ class Parameter:
         return self.is_required or isinstance(self.default, FieldInfo)
 
     def field(self) -> tuple[object, object]:
-        """Return the type and the `Field` for a model.
+        """Return the type and the `Field` of this parameter in the generated class.
 
         The alias is the parameter's name, unless its own `Field` sets another alias.
         """

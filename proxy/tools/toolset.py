@@ -114,9 +114,9 @@ class Toolset:
         """Execute the calls of one reply and return an outcome for each, in order.
 
         Tools receive `deps` in their context. `context` has the position in a run; its
-        `result_chars` replaces the maximum in `limits`. Raises only exceptions that are not
-        subclasses of `Exception`, such as `SystemExit`. Canceling cancels the calls, but a call in
-        a thread runs to its end.
+        `result_chars` replaces the maximum in `limits`. Raises only the exceptions of `approve`,
+        and exceptions that are not subclasses of `Exception`, such as `SystemExit`. Canceling
+        cancels the calls, but a call in a thread runs to its end.
         """
         bound = self.bound(deps, limits, approve)
         context = context or RoundContext(result_chars=bound.limits.result_chars)

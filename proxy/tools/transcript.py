@@ -41,7 +41,7 @@ class Exchanged(msgspec.Struct, frozen=True):
 class Conversation:
     """The messages of one conversation, in order.
 
-    Only one run at a time can add messages, because messages of two runs would be mixed.
+    Only one run at a time can add messages; otherwise, messages of two runs would be mixed.
     """
 
     def __init__(self, history: Iterable[Message] = ()) -> None:
@@ -134,7 +134,7 @@ class Conversation:
 
     @contextmanager
     def hold(self) -> Iterator[Append]:
-        """Yield a function that appends messages; raises RuntimeError while another run does so."""
+        """Yield a function that appends messages; raises RuntimeError while another run appends."""
         if self._is_held:
             raise RuntimeError("another run is adding to this conversation; fork() it instead")
         self._is_held = True

@@ -203,7 +203,7 @@ def _tool_of(function: SimpleNamespace) -> JsonObject:
 
 
 def _calls(calls: Sequence[FunctionCall]) -> tuple[PlannedCall, ...]:
-    """Convert calls of the package to JSON values, because a model can send no others."""
+    """Convert the arguments of calls to JSON values, because a model can send only JSON."""
     copied: list[PlannedCall] = []
     for call in calls:
         arguments = json.parse(standard_json.dumps(call.args))

@@ -64,8 +64,8 @@ class UserTurn:
     """A turn of the user: its messages, the offered tools, and the right calls and answer.
 
     The simulated model makes the calls in at most `most_replies` replies, because the benchmark
-    limits the replies or judges only the first. It repeats `attack` after its answer if a tool
-    result contained it.
+    limits the replies or judges only the first reply. It repeats `attack` after its answer if a
+    tool result contained it.
     """
 
     messages: tuple[JsonObject, ...]
@@ -91,7 +91,7 @@ class BfclQuestion(BfclScenario):
     def judge(self, end: World, transcript: Transcript) -> Judgment:
         """Judge the calls of the first reply with the checker of the package.
 
-        The names of their tools have `_` in place of dots, as `tool_of` wrote them.
+        In these calls, the names of tools have `_` in place of dots, as `tool_of` wrote them.
         """
         if not self.truth:
             return super().judge(end, transcript)
@@ -290,8 +290,8 @@ def _conversations(folder: Path, category: str) -> list[BfclConversation]:
 def _module(name: str) -> ModuleType:
     """Import a module of the package; raises InvalidConfiguration without `mpmath`."""
     # The package's table of models imports the clients of all vendors. The checker reads only one
-    # flag from it: whether dots in tool names were replaced by `_`, which is true here. This
-    # module with one flag replaces the table.
+    # flag from it: whether dots in tool names were replaced by `_`, which is true here. A
+    # module with this flag replaces the table.
     table = f"{_PACKAGE}.constants.model_config"
     if table not in sys.modules:
         stand_in = ModuleType(table)
@@ -347,7 +347,7 @@ def _read_gold(source: str, tools: Sequence[JsonObject]) -> PlannedCall:
     names = [*properties] if isinstance(properties, dict) else []
     pairs = [*zip(names, node.args, strict=False)]
     pairs += [(str(argument.arg), argument.value) for argument in node.keywords]
-    # converted to JSON values, because a model can send no others
+    # converted to JSON values, because a model can send only JSON
     values = standard_json.dumps({key: ast.literal_eval(value) for key, value in pairs})
     arguments = json.parse(values)
     return PlannedCall(name, arguments if isinstance(arguments, dict) else {})

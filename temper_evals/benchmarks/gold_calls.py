@@ -28,7 +28,7 @@ from temper_evals.simulated.renderings import as_text
 _TASKS = 5  # of each category
 _TOOL, _OBJECT, _KEYWORDS = "get_weather", '{"city": "Paris"}', "city='Paris'"
 _BRACES = '{city:<|"|>Paris<|"|>}'
-# how the examples of the syntaxes that do not use JSON write one argument
+# one argument, in the examples of the syntaxes that do not write arguments as JSON
 _ARGUMENTS = (
     "<parameter=city>\nParis\n</parameter>\n",
     "<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n",

@@ -9,7 +9,8 @@ from proxy.errors import InvalidConfiguration
 def import_package(name: str, benchmark: str, without_dependencies: str = "") -> ModuleType:
     """Import a module of a benchmark; raises InvalidConfiguration, which says how to install it.
 
-    Packages `without_dependencies` are not in the extra: they depend on clients of vendors.
+    `without_dependencies` is a package that is not in the extra, because it depends on clients of
+    vendors.
     """
     try:
         return importlib.import_module(name)

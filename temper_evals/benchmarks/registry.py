@@ -1,6 +1,6 @@
 """The benchmarks by name: their tasks, simulated models and agents.
 
-A name may end in a part of the benchmark, such as `bfcl:live` or `gold:hermes`.
+A name may end with a part of the benchmark, as in `bfcl:live` or `gold:hermes`.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ def _split(benchmark: str) -> tuple[str, str]:
 
 
 def is_gold(benchmark: str) -> bool:
-    """Return whether the replies are right calls written as text, not generated ones."""
+    """Return whether the replies are right calls written as text; no model generates them."""
     return benchmark.partition(":")[0] in ("gold", "gold-tau2")
 
 

@@ -7,9 +7,10 @@ The package is used without most of its dependencies:
 There is no simulated user: the ticket is in the system prompt, the agent also has the tools of the
 user's phone, and a call of `done` ends the run. The prompt, tools, state, limits and the judge are
 those of the package, for the 114 tasks of its default split. As in the package, there is no user
-message, each request has `tool_choice: required`, and calls next to `done` do not count. One rule
-differs: calls with unreadable arguments are sent back to the model as errors, while the package's
-own client fails. The result of a reply without a call is the package's `agent_error`.
+message, each request has `tool_choice: required`, and other calls in a reply with `done` do not
+count. One rule differs: calls with unreadable arguments are sent back to the model as errors, while
+the package's own client fails. A run that ends with a reply without a call gets the package's
+result `agent_error`.
 """
 
 import sys
@@ -54,7 +55,7 @@ class TicketTask:
 
     @property
     def limit(self) -> int:
-        """The package's limit of steps: a step is a reply, or the execution of its calls."""
+        """The replies that the package's step limit allows; a reply and its calls are two steps."""
         return int(_module("config").DEFAULT_MAX_STEPS) // 2 + 1
 
     def request(self, seed: int) -> JsonObject:
@@ -137,7 +138,7 @@ def _trajectory(transcript: Transcript) -> list[object]:
             stop = _agents().LLMSoloAgent.STOP_TOKEN
             return [*messages, types.AssistantMessage(role="assistant", content=stop)]
         calls = calls_of(message)
-        # the ids of a model may not be unique
+        # a model may use an id twice
         for number, result in enumerate(transcript[index + 1 : index + 1 + len(calls)]):
             if (call := read_call(calls[number])) is None:
                 continue
@@ -233,7 +234,7 @@ def _evaluator() -> ModuleType:
     vars(client)["generate"] = None  # only the package's own agents and model judges call it
     sys.modules.setdefault(client.__name__, client)
     lacks_pandas = find_spec("pandas") is None
-    if lacks_pandas:  # the return type of one function that writes tables
+    if lacks_pandas:  # needed only as the return type of a function
         sys.modules["pandas"] = ModuleType("pandas")
         vars(sys.modules["pandas"])["DataFrame"] = object
     try:

@@ -6,5 +6,5 @@
 
 `card` is the format, whose types admit no texts. `environment` describes the model, the engine and
 the machine of an evaluation, `making` makes a card from its records, and `published` checks a
-folder of cards and compares each card with the previous one.
+folder of cards and compares each card with the previous card.
 """

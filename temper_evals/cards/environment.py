@@ -1,7 +1,7 @@
 """The model, the engine and the machine of an evaluation, as far as a card may show them.
 
 The records of an evaluation have a file `environments.json`, which lists the environments in which
-the runs of each setup were made, because a later report cannot determine them.
+the runs of each setup were made, because they cannot be determined later.
 
     {"qwen3-8b-q4": [{"model": {...}, "engine": {...}, "hardware": {...}}], ...}
 """

@@ -32,7 +32,7 @@ def check_choice(choice: EvaluationChoice) -> None:
     served = len(choice.backend_urls) * max(1, len(choice.backend_model))
     count = served + len(choice.models) + len(choice.ollama)
     if choice.is_simulated:
-        # only counted, so the tasks do not matter
+        # the setups are only counted, so their tasks do not matter
         count = len(simulated_setups(replace(choice, benchmark="")))
     if count > 1:
         problem = f"a card is about one model (got {count}): run the command once for each"
@@ -92,7 +92,7 @@ def release_in(version: str) -> str:
 
 
 def digest_of(pairs: Iterable[tuple[str, int]]) -> str:
-    """Return the digest of a set of tasks with their seeds, which names none of them."""
+    """Return the digest of a set of tasks with their seeds; it names none of the tasks."""
     document = json.dump([[name, seed] for name, seed in sorted({*pairs})])
     return hashlib.blake2b(document, digest_size=8).hexdigest()
 

@@ -1,4 +1,4 @@
-"""A folder of published cards: checks each card, and compares it with the previous one.
+"""A folder of published cards: checks each card, and compares it with the previous card.
 
 A row is an arm of a card. A row is worse if the previous card of the same model, engine, machine
 class and tasks had more right runs, fewer harmed runs, or fewer damaging calls. There is no

@@ -66,7 +66,7 @@ class Comparison:
         return self.scenario.reply or self.without.words
 
     def is_wrong(self, answer: ClientAnswer) -> bool:
-        """Return whether the right call is known and the response is a different one."""
+        """Return whether the right call is known and the response is not this call."""
         return self.scenario.right is not None and answer.calls != (self.scenario.right,)
 
 

@@ -59,8 +59,8 @@ def _choose(
 ) -> tuple["Opening", str]:
     """Return a function that starts the chosen model, and the introduction.
 
-    Raises InvalidConfiguration for conflicting flags. Modules are imported here, because Ctrl-C
-    ends the process at once before the event loop exists.
+    Raises InvalidConfiguration for conflicting flags. Modules are imported here, before the
+    event loop exists, because Ctrl-C then ends the process at once.
     """
     if model is not None and backend_url is not None:
         raise InvalidConfiguration("--model", "starts a server for a file: remove --backend-url")

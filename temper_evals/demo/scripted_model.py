@@ -11,14 +11,14 @@ cancellation can be observed. Requires gguf and numpy from the `embedded` extra.
 #
 #   0 .. 127    CODE      the current chunk of a script, as a random unit vector
 #   128 .. 189  TRIGGER   one dimension for each trigger word
-#   190         START     the current token belongs to the prompt, so the next one begins an answer
+#   190         START     the current token belongs to the prompt, so an answer begins next
 #   191         END       the current token is the last chunk of a script, so the answer ends
 #
 # Vocabulary. 256 bytes and a few merges, so that any prompt can be written; ChatML's control
 # tokens; every trigger word as a user-defined token, which the tokenizer finds anywhere in a
 # prompt, even in the middle of a word; and every chunk of every script as an ordinary token that
 # no merge produces, so that it occurs in answers only. No two tokens may have the same text: if a
-# chunk would repeat the text of another token, it is extended until its text is unique.
+# chunk would repeat the text of another token, the chunk is extended until its text is unique.
 #
 # Attention finds the last trigger. The keys of all tokens but triggers are zero, and the query is
 # the same at every position. Rotary position encoding turns a key by an angle that grows with its
@@ -34,8 +34,8 @@ cancellation can be observed. Requires gguf and numpy from the `embedded` extra.
 # its successor the likeliest token by far; END makes the end-of-turn token the likeliest. A script
 # that never stops has its last chunk as its own successor. At START the fetched trigger makes the
 # first chunk of its script win; without a trigger, that of `default` wins. Two random codes of 128
-# dimensions have a cosine below one half, so the highest logit leads by dozens at least, and no
-# temperature in use changes an answer.
+# dimensions have a cosine below one half, so the highest logit is far above the others (by dozens
+# or more), and no temperature in use changes an answer.
 #
 # If a grammar masks the next chunk, the remaining logits are noise. So an attempt under a grammar
 # needs a script that satisfies the grammar; its trigger is a phrase that only the prompt of this
@@ -146,7 +146,7 @@ def _markov_chain(
         embedding[token, dimension] = 1.0
         output[_first(scripts[trigger], end_of_turn), dimension] = 0.5
     output[_first(scripts[DEFAULT], end_of_turn), _START] = 0.25
-    # the norm before this matrix scales a vector of length 1 to the root of the width
+    # the norm before this matrix scales a vector of length 1 to the length sqrt(_WIDTH)
     return embedding, output * np.float32(_SHARPNESS / np.sqrt(_WIDTH))
 
 

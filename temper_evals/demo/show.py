@@ -13,7 +13,7 @@ from temper_evals.demo.answers import AnswerKind, ClientAnswer, Comparison
 from temper_evals.demo.scenarios import Demonstration, Example
 
 _WIDEST = 120
-_COLUMNS = {"what the model writes": 20, "without Temper": 11, "with Temper": 25}  # and widths
+_COLUMNS = {"what the model writes": 20, "without Temper": 11, "with Temper": 25}  # relative widths
 _FIRST_COLUMN = 11
 
 # a short tool, so that the command fits on a line
@@ -46,7 +46,7 @@ def table(comparisons: Sequence[Comparison], width: int, heading: str) -> Group:
 
 
 def summary(comparisons: Sequence[Comparison]) -> str:
-    """Return sentences with the number of usable calls, and of right calls if those are known."""
+    """Return sentences with the number of usable calls and, if known, of right calls."""
     counts = {"Usable": _usable(comparisons)}
     if any(comparison.scenario.right for comparison in comparisons):
         counts["Right"] = _right(comparisons)

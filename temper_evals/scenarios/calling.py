@@ -1,4 +1,4 @@
-"""Families of tasks with a single step: a simple call, one of many tools, several calls at once."""
+"""Families of tasks with a single step: one call, a choice among tools, several calls."""
 
 from proxy.conversation.json import JsonObject, JsonValue
 from temper_evals.scenarios.actions import USER_REQUESTS, any_user_request

@@ -273,7 +273,7 @@ def try_call(world: World, call: PlannedCall) -> str:
 
 
 def _missing(needs: Sequence[str], seen: Transcript) -> str:
-    """Return the first needed text that is in no message; "" if all are."""
+    """Return the first needed text that is in no message; "" if there is none."""
     conversation = "\n".join(_visible(message) for message in seen)
     return next((need for need in needs if need not in conversation), "")
 

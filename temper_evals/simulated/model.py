@@ -1,9 +1,9 @@
-"""The simulated model: the right reply to each prompt, or a flawed one at random.
+"""The simulated model: the right reply to each prompt, or at random a flawed reply.
 
 The oracle of the task (`PlannedTask.position`) gives the right next step. A random number then
 selects a flaw, or none, by the rates of the profile. The number depends only on the case, the step
-and the number of tries, so the model makes the same errors in all arms, and a difference between
-arms is an effect of the arms.
+and the number of tries. So the model makes the same errors in all arms, and only the arms can cause
+a difference between their results.
 
 After an error, the model repeats its flaw until a second draw corrects it. The chance of a
 correction depends on the messages after the error: no message, a generic message, or a message that
@@ -88,7 +88,7 @@ class _Moment:
 
     @property
     def answer_tool(self) -> JsonObject | None:
-        """The proxy's answer tool, which a constrained reply may have only in its schema."""
+        """The proxy's answer tool; if a reply is constrained, only the schema may contain it."""
         return self.request.answer_tool or (
             self.request.hidden_answer_tool if self.is_constrained else None
         )
@@ -161,7 +161,7 @@ def _choose_flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
     """Draw the flaw of a reply.
 
     In the first try, draw a flaw. In a later try, draw whether the flaw of the first try is
-    corrected; if the first try had no flaw, draw a new one.
+    corrected; if the first try had no flaw, draw a flaw for this try.
     """
     first, tries = _draw_flaw(moment, possible, 0), moment.position.tries
     if tries == 0:
@@ -176,7 +176,7 @@ def _choose_flaw(moment: _Moment, possible: list[Flaw]) -> Flaw | None:
 def _is_corrected(moment: _Moment, flaw: Flaw) -> bool:
     """Draw whether the model corrects its flaw after the messages that followed it."""
     request = moment.request
-    # Qwen2.5-Coder repeats a call after each execution, so an identical result is no correction
+    # Qwen2.5-Coder repeats a call after each execution, so an identical result corrects nothing
     if flaw in AFTER_RESULTS:
         request = replace(request, messages=small_models.without_same_results(request.messages))
     return moment.luck("correction") < moment.chance(_reaction(request))

@@ -108,8 +108,8 @@ class ModelProfile:
 
     If it `holds_form`, the engine's grammar applies from the start of a call. A model with
     `call_forms` writes every call as text in one of these forms, unless the request forces a call;
-    the engine does not parse this text. `result_forms` are the forms in which it echoes the result
-    of a tool.
+    the engine does not parse this text. `result_forms` are the forms in which the model echoes
+    the result of a tool.
     """
 
     name: str

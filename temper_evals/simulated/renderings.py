@@ -140,7 +140,7 @@ def broken_json(call: PlannedCall, draw: random.Random, *, held_out: bool = Fals
 
 
 def _is_broken(text: str) -> bool:
-    """Return whether a text is invalid JSON; some edits change only a value in some texts."""
+    """Return whether a text is invalid JSON; an edit may also leave it valid."""
     try:
         json.parse(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Reads a request for the simulated model: its case, its tools, and constraints of the reply."""
+"""Reads a request for the simulated model: its case, tools and constraints on the reply."""
 
 import re
 from collections.abc import Callable

@@ -12,20 +12,20 @@ from tests.fakes.llama import build_model, plan_for, serving
 
 @pytest.fixture(scope="session")
 def scripted_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model of `tests.fakes.scripts`."""
+    """A hand-written model whose replies are in `tests.fakes.scripts`."""
     return build_model(tmp_path_factory.mktemp("model") / "scripted.gguf")
 
 
 @pytest.fixture(scope="session")
 def llama_server(scripted_model: Path) -> Iterator[RunningServer]:
-    """A running server: `base_url`, `api_key` and `process`."""
+    """A running llama-server; it has `base_url`, `api_key` and `process`."""
     with serving(plan_for(scripted_model)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def url(llama_server: RunningServer) -> Iterator[str]:
-    """Temper in front of the real llama-server."""
+    """The address of a Temper in front of the real llama-server."""
     key = {"TEMPER_BACKEND__API_KEY": llama_server.api_key}
     with running_temper("--backend-url", llama_server.base_url, environment=key) as address:
         yield address

@@ -79,7 +79,7 @@ async def test_an_agent_runs_the_called_tool_and_answers_with_its_result(
     assert result.usage.cached_tokens > 0
 
 
-async def test_a_terminal_tool_called_before_a_required_step_is_retried(
+async def test_a_call_of_a_terminal_tool_before_a_required_step_is_retried(
     server: RunningServer,
 ) -> None:
     rules = Workflow(required_steps=("get_weather",), terminal_tools=("report",))
@@ -98,7 +98,7 @@ async def test_a_terminal_tool_called_before_a_required_step_is_retried(
     ]  # the rejected call and its retry are not in the history
 
 
-async def test_a_run_of_more_than_twice_the_window_is_compacted_to_fit(
+async def test_the_prompts_of_a_run_longer_than_twice_the_window_are_compacted(
     server: RunningServer,
 ) -> None:
     book = Book(PAGES)

@@ -46,7 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
-def test_server_without_temper_makes_no_calls_with_a_response_format(
+def test_without_temper_a_request_with_a_response_format_gets_no_call(
     server: RunningServer,
 ) -> None:
     body: JsonObject = {
@@ -86,6 +86,6 @@ async def test_an_answer_without_a_call_matches_the_response_format(
 
 
 def check_cached(engine: WatchedServer) -> None:
-    """Check that each attempt reuses the cached prompt of the attempt before it."""
+    """Check that each attempt reuses the cached prompt of the previous attempt."""
     for before, after in itertools.pairwise(engine.attempts):
         assert after.cached >= 0.9 * before.prompt

@@ -1,6 +1,6 @@
 """The SDKs of OpenAI and Anthropic, Temper, and a real llama-server's `/v1/messages`.
 
-The llama-server implements the protocol of Anthropic's API; it is not that API.
+The llama-server implements the protocol of Anthropic's API; the API itself is not tested.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ def double(llama_server: RunningServer) -> AnthropicDouble:
 
 
 @asynccontextmanager
-async def front_with(double: AnthropicDouble) -> AsyncGenerator[RunningProxy, None]:
-    """Run Temper in front of the double."""
+async def in_front_of_double(double: AnthropicDouble) -> AsyncGenerator[RunningProxy, None]:
+    """Run Temper in front of the double of Anthropic's API."""
     async with listening(double.app()) as upstream:
         connection = BackendClient(upstream.url, KEY, headers=VERSION_HEADER, key_header=KEY_HEADER)
         async with in_front_of(Anthropic(connection), ServerOptions(), ScriptedBackend()) as proxy:
@@ -56,9 +56,9 @@ async def front_with(double: AnthropicDouble) -> AsyncGenerator[RunningProxy, No
 async def chat(
     double: AnthropicDouble, policy: str = "respond"
 ) -> AsyncGenerator[openai.AsyncOpenAI, None]:
-    """Run OpenAI's SDK with Temper; its API key must not reach the backend."""
+    """Run OpenAI's SDK with Temper; the SDK's API key must not reach the backend."""
     async with (
-        front_with(double) as proxy,
+        in_front_of_double(double) as proxy,
         openai.AsyncOpenAI(
             base_url=f"{proxy.server.url}/v1",
             api_key="of-the-client",
@@ -76,7 +76,7 @@ ask = partial(ask_model, model=MODEL)
 async def messages(double: AnthropicDouble) -> AsyncGenerator[anthropic.AsyncAnthropic, None]:
     """Run Anthropic's SDK with Temper."""
     async with (
-        front_with(double) as proxy,
+        in_front_of_double(double) as proxy,
         anthropic.AsyncAnthropic(
             base_url=proxy.server.url, api_key="of-the-client", max_retries=0
         ) as client,
@@ -221,7 +221,7 @@ async def test_anthropic_sdk_works_with_an_anthropic_backend(
     assert kinds == ["tool_use"], "thoughts that Anthropic has not signed do not go back"
 
 
-async def test_count_tokens_and_the_model_list_are_answered_by_the_backend(
+async def test_the_backend_counts_the_tokens_and_lists_the_models(
     double: AnthropicDouble,
 ) -> None:
     async with messages(double) as client:
@@ -248,7 +248,7 @@ async def test_conversation_that_exceeds_the_window_is_compacted(
     lines = "\n".join(f"line {number} of the log" for number in range(30))
     history: list[JsonValue] = [said_by("user", "Please watch the log. [[four]]")]
     reports: list[str] = []
-    async with front_with(double) as proxy:
+    async with in_front_of_double(double) as proxy:
         for turn in range(20):
             history += [called(call(f"c{turn}", "get_time")), result(f"c{turn}", lines)]
             request: JsonObject = {"model": MODEL, "messages": history, "tools": list(TOOLS)}
@@ -262,7 +262,7 @@ async def test_conversation_that_exceeds_the_window_is_compacted(
 async def test_unknown_model_error_lists_the_known_models(
     double: AnthropicDouble,
 ) -> None:
-    async with front_with(double) as proxy:
+    async with in_front_of_double(double) as proxy:
         answer = await proxy.ask(
             {"model": "claude-none", "messages": [said_by("user", "Hi")], "tools": list(TOOLS)}
         )
@@ -285,7 +285,7 @@ async def test_unknown_model_error_lists_the_known_models(
         (Fault(events=1), 502, None),
     ],
 )
-async def test_backend_errors_have_the_matching_status_and_retry_after(
+async def test_a_backend_error_sets_the_status_and_the_header_retry_after(
     double: AnthropicDouble, fault: Fault, status: int, retry_after: str | None
 ) -> None:
     double.faults = [fault]
@@ -319,7 +319,7 @@ async def test_a_broken_stream_ends_with_an_error(double: AnthropicDouble, kind:
     ("extra", "param"),
     [({"seed": 1}, "seed"), ({"response_format": {"type": "json_object"}}, None)],
 )
-async def test_an_option_that_anthropic_lacks_is_emulated_or_rejected_by_name(
+async def test_an_option_that_anthropic_lacks_is_emulated_or_named_in_the_error(
     double: AnthropicDouble, extra: JsonObject, param: str | None
 ) -> None:
     async with chat(double, "accept") as client:
@@ -332,8 +332,10 @@ async def test_an_option_that_anthropic_lacks_is_emulated_or_rejected_by_name(
     assert double.requests == []
 
 
-async def test_command_serves_an_anthropic_backend(llama_server: RunningServer) -> None:
-    """llama-server is the backend here, without the double: its model list and its errors."""
+async def test_temper_serve_accepts_a_backend_of_the_kind_anthropic(
+    llama_server: RunningServer,
+) -> None:
+    """Temper gets the model list and the errors from llama-server itself, not from the double."""
 
     def use() -> None:
         environment = {

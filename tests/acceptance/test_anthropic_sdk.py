@@ -121,7 +121,7 @@ def read(message: Message) -> SdkAnswer:
 
 
 @each_answer
-def test_every_sdk_method_returns_the_chat_completions_result(
+def test_every_sdk_method_returns_the_same_result_as_chat_completions(
     url: str, way: str, question: SdkQuestion, answer: SdkAnswer
 ) -> None:
     check_as_in_chat(url, question, get(url, way, question), answer)
@@ -241,7 +241,7 @@ def test_oversized_prompt_error_has_the_wording_that_clients_parse(
     assert int(match[1]) > int(match[2]) == CONTEXT_TOKENS
 
 
-def test_stop_sequence_is_reported_and_the_default_model_listed(
+def test_the_stop_sequence_is_reported_and_the_model_named_default_can_be_retrieved(
     client: anthropic.Anthropic,
 ) -> None:
     messages = [user("[[prose]]")]

@@ -116,13 +116,15 @@ def test_an_unreachable_backend_is_a_one_line_error() -> None:
 
 
 def waits_for_terminal(pid: int) -> bool:
-    """Return whether a stalled terminal blocks writes instead of failing them (Linux only)."""
+    """Return whether a write to a stalled terminal waits instead of failing (Linux only)."""
     fdinfo = Path(f"/proc/{pid}/fdinfo/1")
     flags = re.search(r"flags:\s+([0-7]+)", fdinfo.read_text("ascii")) if fdinfo.exists() else None
     return flags is None or not int(flags[1], 8) & os.O_NONBLOCK
 
 
-def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends(model: Path, tools: Path) -> None:
+def test_at_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_ends_the_chat(
+    model: Path, tools: Path
+) -> None:
     arguments = ("chat", "--model", str(model), "--tools", str(tools))
     plain = {"PROMPT_TOOLKIT_NO_CPR": "1"}  # the terminal reports no cursor position
     with on_terminal(80, *arguments, environment=plain) as command:

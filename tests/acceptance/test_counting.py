@@ -202,7 +202,7 @@ async def test_the_context_window_is_that_of_one_slot(llama_server: RunningServe
     assert described.window == CONTEXT_TOKENS
 
 
-async def test_a_prompt_one_token_below_the_window_is_accepted_and_a_full_window_is_an_overflow(
+async def test_a_prompt_as_long_as_the_window_overflows_but_one_token_less_is_accepted(
     llama_server: RunningServer,
 ) -> None:
     async with connected(llama_server) as backend:

@@ -206,7 +206,7 @@ def test_a_signal_ends_the_demo_and_cancels_its_running_request(
     assert engine.client_disconnected.wait(TIMEOUT_SECONDS)
 
 
-def test_the_demo_shows_on_a_terminal_how_many_seconds_a_generation_runs(
+def test_the_demo_shows_on_a_terminal_for_how_many_seconds_a_generation_has_run(
     silent: tuple[ScriptedEngine, str],
 ) -> None:
     _, url = silent

@@ -11,7 +11,7 @@ from tests.fakes.command import temper
 from tests.fakes.llama import CONTEXT_TOKENS
 
 CHECKS = 12
-# Checks that depend on the load of the machine and may be warnings. Only failures set an exit code.
+# On a busy machine these checks may be warnings. Warnings leave the exit code at 0.
 LOAD_DEPENDENT = {"open files", "memory"}
 
 
@@ -62,7 +62,7 @@ def check_tried() -> None:
         ("codex", f"model_context_window = {CONTEXT_TOKENS}"),
     ],
 )
-def test_doctor_tries_the_requests_of_a_client_and_prints_its_settings(
+def test_doctor_tries_the_requests_of_a_client_and_prints_settings_for_the_client(
     llama_server: RunningServer, client: str, line: str
 ) -> None:
     flags = ("--backend-url", llama_server.base_url, "--client", client)

@@ -1,4 +1,4 @@
-"""A real llama-server with context shift: instead of ending, it drops the oldest tokens."""
+"""A real llama-server with context shift: in a full window, it drops old tokens and goes on."""
 
 from collections.abc import Iterator
 from dataclasses import replace

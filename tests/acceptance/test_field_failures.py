@@ -1,6 +1,6 @@
 """Replies of models as observed, verbatim, and the response to clients in every dialect.
 
-A scripted engine sends them over HTTP; one application serves the whole module.
+A scripted engine sends the replies over HTTP; one application serves the whole module.
 `tests/corpus/test_field_failures.py` has the variants of each text, in every chunking.
 """
 
@@ -94,8 +94,8 @@ def call_of(call: Call) -> bytes:
 class Row:
     """The replies of a model in order, and the expected response.
 
-    Text is sent a few characters at a time. Several `replies` mean retries, all of which must be
-    requested.
+    Text is sent a few characters at a time. Several `replies` mean retries: Temper must request
+    every reply.
     """
 
     name: str
@@ -307,7 +307,7 @@ EMPTY = (
 
 
 @pytest.mark.parametrize("content", ASKING.values(), ids=ASKING)
-async def test_s16_a_question_next_to_a_call_without_arguments_is_returned_as_text(
+async def test_s16_if_a_call_lacks_its_arguments_only_the_question_next_to_it_is_returned(
     content: str, proxy: RunningProxy
 ) -> None:
     """Hermes 2 Pro asks for missing values with an empty call next to a question."""
@@ -334,7 +334,7 @@ NEVER_USABLE = [
 
 
 @pytest.mark.parametrize(("replies", "objection"), NEVER_USABLE)
-async def test_the_text_gives_the_number_of_attempts_and_the_reason_if_no_attempt_is_usable(
+async def test_if_no_attempt_is_usable_the_text_has_the_number_of_attempts_and_the_reason(
     replies: tuple[str | bytes, ...], objection: str, proxy: RunningProxy
 ) -> None:
     row = Row("", replies)
@@ -353,7 +353,7 @@ AMBIGUOUS = f"{PARIS_IN_MARKUP.strip()} is how I look at it."
 
 
 @pytest.mark.parametrize("again", [AMBIGUOUS, ""])
-async def test_only_the_text_around_a_repeated_ambiguous_call_is_returned(
+async def test_if_an_ambiguous_call_and_its_retry_fail_the_text_around_the_call_is_returned(
     again: str, proxy: RunningProxy
 ) -> None:
     for language, stream in EVERYWHERE:
@@ -395,7 +395,7 @@ SPLIT = "Hello there."
 
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
-async def test_s10_reasoning_without_opening_tag_is_returned_as_text_only_in_the_first_reply(
+async def test_s10_after_one_reply_without_an_opening_tag_reasoning_is_not_returned_as_text(
     language: str, stream: bool
 ) -> None:
     """The first reply determines how later replies are parsed (opencode#27540)."""

@@ -15,7 +15,7 @@ from tests.fakes import shapes
 
 MIB = 1 << 20
 
-# Loads a model with verbose logs.
+# The source of a program that loads a model with verbose logs.
 LOADER = """
 import sys, xllamacpp
 model, window, slots, cache = sys.argv[1:]

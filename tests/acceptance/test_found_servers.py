@@ -46,7 +46,7 @@ def test_serve_without_backend_url_uses_the_llama_server_that_it_discovers(
     assert answer.headers["x-temper-backend"] == llama_server.base_url
 
 
-def test_every_request_is_answered_by_the_other_server_while_one_is_down(
+def test_while_one_server_is_down_the_other_server_answers_every_request(
     llama_server: RunningServer,
 ) -> None:
     pool = ("--backend-url", CLOSED_PORT, "--backend-url", llama_server.base_url)

@@ -1,4 +1,4 @@
-"""Reasoning that a client drops, in the prompts of a real llama-server.
+"""If a client drops reasoning, Temper restores it in the prompts of a real llama-server.
 
 The template behaves like Qwen3's: it opens the reasoning block, and it renders only the reasoning
 after the user's last message.
@@ -99,7 +99,7 @@ async def prompts_of(
     streams: bool = False,
     mode: ReasoningMode = "auto",
 ) -> list[JsonValue]:
-    """Return the prompts of a conversation: a tool round, the answer, and a second user message."""
+    """Return the prompts of a conversation with two tool rounds and a second user message."""
     engine = Renderer(server)
     async with client_of(engine, language, keeps=keeps, streams=streams, mode=mode) as client:
         await client.say("Look around.")
@@ -110,7 +110,7 @@ async def prompts_of(
 
 
 @pytest.mark.parametrize(("language", "streams"), EVERYWHERE)
-async def test_the_prompts_are_equal_whether_a_client_drops_or_sends_reasoning(
+async def test_the_prompts_are_equal_if_a_client_drops_reasoning_or_sends_it(
     server: RunningServer, language: str, streams: bool
 ) -> None:
     kept = await prompts_of(server, language, keeps=True, streams=streams)

@@ -152,7 +152,7 @@ class Ladder:
     async def ask(
         self, prompt: str, *, stream: bool, policy: str = "respond", **others: JsonValue
     ) -> Answer:
-        """Send a request with tools; the text policy is selected by the header, as clients do."""
+        """Send a request with tools, and a header that selects the text policy."""
         body: JsonObject = {
             "model": "any",
             "messages": [{"role": "user", "content": prompt}],
@@ -287,7 +287,7 @@ def check_constrained(attempts: list[Attempt], answer: Answer, defect: str) -> N
     assert [attempt.upstream_request.schema is None for attempt in attempts] == [True, True, False]
 
 
-async def test_after_three_attempts_without_a_call_the_last_reply_is_returned_as_exhausted(
+async def test_after_three_attempts_without_a_call_the_response_reports_exhausted_attempts(
     server: RunningServer, *, stream: bool
 ) -> None:
     """The constrained call is cut off, so even the third attempt returns no call."""
@@ -323,7 +323,7 @@ async def test_in_strict_mode_exhausted_attempts_are_an_error_that_clients_do_no
 
 
 async def test_all_attempts_share_one_deadline(server: RunningServer, *, stream: bool) -> None:
-    """A second attempt with a separate deadline would end only after the shared deadline.
+    """If the second attempt had its own deadline, it would end after the shared deadline.
 
     On a busy machine, the second attempt may be stopped too late or not start at all, so one good
     run of several suffices.
@@ -335,7 +335,7 @@ async def test_all_attempts_share_one_deadline(server: RunningServer, *, stream:
 
 
 async def is_stopped_early(server: RunningServer, *, stream: bool) -> bool:
-    """Return whether an endless second attempt is stopped at the deadline of both attempts."""
+    """Return whether an endless second attempt is stopped at the shared deadline."""
     async with ladder(server, Policy(attempts=1)) as temper:
         for _ in range(3):
             await temper.ask("[[long broken]]", stream=stream)

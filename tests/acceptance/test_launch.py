@@ -1,4 +1,4 @@
-"""`temper launch`: an agent is configured, run in the foreground, and its exit code returned.
+"""`temper launch` configures an agent, runs it in the foreground, and returns its exit code.
 
 The agent is a script that writes its arguments and environment. `tests/clients` runs real agents.
 """
@@ -58,7 +58,7 @@ class Home:
 
     @property
     def report(self) -> JsonObject:
-        """The arguments and the environment of the agent, and the files that it names."""
+        """The arguments and environment of the agent, and its temporary files from Temper."""
         return as_object(json.parse((self.folder / "report.json").read_bytes()))
 
 
@@ -141,7 +141,7 @@ def test_an_unknown_model_is_an_error_that_lists_the_known_models(home: Home) ->
     assert f"the model 'other' does not exist. Available: {MODEL}" in errors
 
 
-def test_launch_with_print_install_or_remove_uses_the_running_temper(home: Home) -> None:
+def test_launch_can_print_install_and_remove_the_settings_of_an_agent(home: Home) -> None:
     home.add_agent("claude")
     original = b'{"env": {"MINE": "1"}}'
     settings = home.folder / ".claude" / "settings.json"

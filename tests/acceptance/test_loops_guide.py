@@ -61,7 +61,7 @@ def test_a_loop_retries_a_broken_call_and_then_runs_the_tool_and_prints_the_answ
     assert b"21 degrees in Oslo" in scripted.upstream_requests[2].messages[-1]
 
 
-def test_the_example_without_a_server_loop_runs_the_called_function(
+def test_the_example_functions_alone_runs_the_called_function(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     scripted = ScriptedBackend(calls("get_weather", OSLO))

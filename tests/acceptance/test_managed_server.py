@@ -156,7 +156,7 @@ def test_a_request_that_waits_too_long_for_loading_gets_503_with_retry_after(
 def test_two_hundred_waiting_clients_are_served_after_one_start(
     model: Path, gate: Path, gated: Path
 ) -> None:
-    # the test does not read the log lines meanwhile, and so many lines would fill the pipe
+    # the log lines of 200 requests would fill the pipe, which the test reads only at the end
     quiet = {"TEMPER_LOGGING__FORMAT": "text", "TEMPER_LOGGING__LEVEL": "warning"}
     environment = {"TEMPER_MODEL__SERVER": str(gated), **quiet}
     with served(model, **environment) as temper, ThreadPoolExecutor(200) as threads:
@@ -239,8 +239,8 @@ def test_an_unknown_llama_server_argument_is_named_in_the_error(model: Path) -> 
 
 
 @pytest.mark.fault("F22")
-def test_an_occupied_model_port_is_an_error_and_a_free_one_is_used(model: Path) -> None:
-    port = str(free_port())  # so that no other test uses the port in the meantime
+def test_model_port_is_an_error_if_the_port_is_occupied_and_used_if_it_is_free(model: Path) -> None:
+    port = str(free_port())  # a fixed port might be in use by another test
     with socket.create_server(("127.0.0.1", int(port))):
         arguments = ("serve", "--model", str(model), "--port", "0")
         with temper(*arguments, TEMPER_MODEL__PORT=port) as process:

@@ -39,7 +39,7 @@ MODEL = "scripted:latest"
 
 @pytest.fixture(params=[Path.NATIVE, Path.RENDERED], ids=lambda path: str(path.value))
 def double(request: pytest.FixtureRequest, llama_server: RunningServer) -> OllamaDouble:
-    """A double whose llama-server parses the model's calls, and one that parses them itself."""
+    """Two doubles: one lets its llama-server parse the model's calls, the other parses them."""
     return OllamaDouble(llama_server, cast("Path", request.param))
 
 
@@ -128,7 +128,7 @@ async def test_a_stream_contains_text_and_reasoning_and_usage(double: OllamaDoub
 
 
 async def test_a_call_of_the_respond_tool_is_returned_as_text(double: OllamaDouble) -> None:
-    """Ollama sends a call in one chunk, so the message is also sent in one chunk."""
+    """Ollama sends a call in one chunk, so the text of a respond call is not streamed."""
     async with temper(double) as (client, _):
         chunks = await client.chat.completions.create(
             model=MODEL,
@@ -152,7 +152,7 @@ async def test_empty_replies_to_a_required_call_end_in_a_constrained_call(
     assert last["tools"] == before[0]["tools"], "the prompt stays the same, and so does the cache"
 
 
-async def test_tool_choice_none_sends_no_tools(double: OllamaDouble) -> None:
+async def test_with_the_tool_choice_none_no_tools_are_sent(double: OllamaDouble) -> None:
     async with temper(double) as (client, _):
         completion = await ask(client, "[[four]]", choice="none")
     assert completion.choices[0].message.content == reply_to("[[four]]")
@@ -196,7 +196,7 @@ async def test_a_model_that_ollama_has_loaded_is_neither_reloaded_nor_unloaded(
     async with temper(double, OllamaOverrides()) as (client, _):
         await ask(client, "[[call]]")
     assert double.loads == []
-    assert double.unloaded == [], "it was there before, and stays"
+    assert double.unloaded == [], "the model was loaded before Temper started, and stays"
 
 
 async def test_a_model_that_temper_loaded_is_unloaded_when_temper_ends(
@@ -239,7 +239,7 @@ async def test_conversation_that_exceeds_the_window_is_compacted(double: OllamaD
 async def test_an_unknown_window_is_learned_from_the_overflow_error_of_ollama(
     double: OllamaDouble,
 ) -> None:
-    """No model is loaded and no window is configured, so only the rejection has the window."""
+    """No model is loaded and no window is configured, so only the error tells the window."""
     double.default_window = 1024
     async with temper(double, OllamaOverrides()) as (client, _):
         with pytest.raises(openai.BadRequestError) as raised:
@@ -348,7 +348,9 @@ async def test_ollamas_own_client_understands_the_double(double: OllamaDouble) -
     assert is_last is (double.path is Path.NATIVE)
 
 
-async def test_temper_serve_ollama_serves_only_the_named_model(double: OllamaDouble) -> None:
+async def test_the_option_ollama_of_temper_serve_serves_only_the_named_model(
+    double: OllamaDouble,
+) -> None:
     def use(host: str) -> str:
         surroundings = {"OLLAMA_HOST": host}
         with running_temper("--ollama", MODEL, environment=surroundings) as url:

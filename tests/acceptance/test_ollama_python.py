@@ -321,7 +321,7 @@ class HomeAssistant:
                 self.history.append(ollama.Message(role="tool", content=payload))
 
 
-def test_home_assistants_requests_run_its_tools_and_get_the_answer(
+def test_a_tool_loop_with_the_requests_of_home_assistant_gets_the_answer(
     mock: RightOllama, loop: Served
 ) -> None:
     home = HomeAssistant(loop.url)
@@ -344,14 +344,14 @@ def test_home_assistant_gets_structured_output(loop: Served) -> None:
     assert json.parse(f"{message['content']}") == FACT
 
 
-def test_vs_codes_requests_list_ollama_models_and_get_chat_completions(loop: Served) -> None:
+def test_the_requests_of_vs_code_get_the_model_list_and_a_chat_completion(loop: Served) -> None:
     with httpx.Client(base_url=loop.url, trust_env=False, timeout=60) as client:
         version = f"{client.get('/api/version').json()['version']}"
         assert [*map(int, version.split("."))] >= [
             0,
             6,
             4,
-        ]  # VS Code requires this
+        ]  # the oldest version that VS Code accepts
         name = client.get("/api/tags").json()["models"][0]["model"]
         shown = client.post("/api/show", json={"model": name}).json()
         about = shown["model_info"]

@@ -192,7 +192,9 @@ def test_a_text_reply_is_returned_completely_and_streamed_in_several_deltas(
     ],
     ids=["policy require", "choice required", "named tool"],
 )
-def test_prose_is_retried_until_a_call_if_a_call_is_required(url: str, way: str, ask: Ask) -> None:
+def test_prose_is_retried_until_the_model_makes_the_required_call(
+    url: str, way: str, ask: Ask
+) -> None:
     assert get(url, way, ask).calls == [("get_weather", {"city": "Paris"})]
 
 
@@ -211,7 +213,7 @@ def test_an_oversized_prompt_is_a_client_error(url: str, way: str) -> None:
     assert "maximum context length" in raised.value.message
 
 
-def test_schema_rejected_by_the_server_does_not_fail_the_request(url: str) -> None:
+def test_a_request_succeeds_even_if_the_server_rejects_its_schema(url: str) -> None:
     """llama-server rejects boolean sub-schemas with 400; Temper still validates the reply."""
     properties = {"city": {"enum": ["Lyon"]}, "anything": True, "odd": {"type": "any"}}
     schema = {"type": "object", "properties": properties}
@@ -239,5 +241,5 @@ def test_a_retry_reuses_the_prompt_cache(url: str) -> None:
     assert usage.prompt_tokens_details is not None
     cached = usage.prompt_tokens_details.cached_tokens or 0
     sums = (usage.model_extra or {})["temper"]
-    before = sums["prompt_tokens"] - usage.prompt_tokens  # the tokens of the two earlier attempts
+    before = sums["prompt_tokens"] - usage.prompt_tokens  # the prompts of the first two attempts
     assert usage.prompt_tokens > cached >= before / 2

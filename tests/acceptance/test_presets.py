@@ -1,4 +1,4 @@
-"""Presets: names of one model with their own defaults, in every dialect.
+"""Presets: several names of one model, each with its own defaults, in every dialect.
 
 The backend records its requests. `tests/real` has no tests of presets, because a preset changes
 only the request.

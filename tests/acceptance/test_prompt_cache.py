@@ -40,7 +40,7 @@ async def until_unloaded(client: httpx.AsyncClient, name: str) -> None:
 
 
 @with_timeout
-async def test_the_saved_prompt_cache_is_used_after_a_swap_and_a_restart_and_an_idle_unload(
+async def test_the_saved_prompt_cache_survives_a_swap_a_restart_and_an_idle_unload(
     scripted_model: Path, tmp_path: Path
 ) -> None:
     other, folder = shutil.copy(scripted_model, tmp_path / "b.gguf"), tmp_path / "cache"

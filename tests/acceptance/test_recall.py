@@ -1,4 +1,4 @@
-"""Facts of a conversation ten times as long as the window, on a real llama-server."""
+"""Facts are recalled in a conversation ten times as long as the window, on a real llama-server."""
 
 from pathlib import Path
 from random import Random
@@ -74,7 +74,7 @@ class Watched(LlamaServer):
 
 
 def turn(number: int, draw: Random) -> list[JsonObject]:
-    """Return the messages that a client adds before its next request; some contain a fact."""
+    """Return the messages that a client adds before its next request; a fact may be in them."""
     words = [" ".join(draw.choices(WORDS.split(), k=9)) for _ in range(6)]
     if number % (TURNS // FACTS) == 1 and number // (TURNS // FACTS) < FACTS:
         words.insert(3, fact(number // (TURNS // FACTS)))

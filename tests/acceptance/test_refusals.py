@@ -1,7 +1,8 @@
-"""Rejections of engines, verbatim, and Temper's recovery; a scripted engine sends them.
+"""Temper's recovery from rejections of engines, which a scripted engine sends verbatim.
 
-Each row runs in one dialect, and in all dialects under `.ci/run`. The engine rejects the first
-request; Temper corrects it and sends it again. The second request is sent in the corrected form.
+Each row runs in one dialect, and in all dialects under `.ci/run`. The engine rejects the
+first request; Temper corrects the request and sends it again. The next request of the client is
+sent in the corrected form at once.
 """
 
 import logging
@@ -92,9 +93,9 @@ Check = Callable[[ReceivedRequest], bool]
 class Row:
     """A rejection: the request, the engine's error, and the check of the corrected request.
 
-    The engine sends `mid_stream` if it is set, else rejections with `message` and then with each
-    text in `again`. Its final answer is `reply`, or a call written as text if the conversation has
-    tools.
+    If `mid_stream` is set, the engine sends these bytes. Otherwise it rejects the first request
+    with `message`, and one further request with each text in `again`. Its final answer is `reply`,
+    or a call written as text if the conversation has tools.
     """
 
     name: str
@@ -478,7 +479,7 @@ async def test_max_tokens_beyond_the_window_is_reduced(
     assert "limited" in answer.headers["x-temper-repairs"]
 
 
-async def test_a_prompt_beyond_the_window_is_an_overflow_even_if_the_error_adds_max_tokens() -> (
+async def test_a_prompt_beyond_the_window_is_an_overflow_even_if_the_error_counts_max_tokens() -> (
     None
 ):
     message = (
@@ -545,7 +546,7 @@ async def test_a_reply_lost_to_a_parser_error_counts_as_an_attempt(
     """At most three replies: one that the engine lost, one parsed by Temper, one constrained."""
     chat = Chat(has_tools=True)
     texts = [says("openai", "<tool_call>{broken")]
-    probed = says("openai", "Hello.")  # Temper tries once whether the engine accepts a grammar
+    probed = says("openai", "Hello.")  # to a request that tries if the engine accepts a grammar
     last = says("openai", WRITTEN)
     scripts: list[Script | bytes] = [rejection("openai", 500, PEG), *texts, probed, last]
     async with run_temper("openai", *scripts) as (proxy, _):
@@ -555,7 +556,9 @@ async def test_a_reply_lost_to_a_parser_error_counts_as_an_attempt(
 
 @pytest.mark.parametrize("language", PATHS)
 @pytest.mark.parametrize("message", [PEG, HARMONY])
-async def test_text_shown_before_a_lost_reply_is_not_repeated(language: str, message: str) -> None:
+async def test_text_that_was_streamed_before_a_lost_reply_is_not_repeated(
+    language: str, message: str
+) -> None:
     """Streamed text cannot be withdrawn, so the call is sent after it."""
     prefix = sse.START + sse.text("Let me look.\n")
     lost = prefix + sse.event({"error": {"message": message, "code": 500}})
@@ -636,7 +639,7 @@ async def test_model_list_reports_learned_rejections(others: tuple[str, ...]) ->
 
 @pytest.mark.parametrize(("language", "stream"), EVERYWHERE)
 async def test_r8_prompt_truncated_by_ollama_is_compacted(language: str, stream: bool) -> None:
-    """A prompt that Ollama cut to 4,096 tokens may have lost the user's question."""
+    """Ollama cuts a prompt to 4,096 tokens, and fails if the user's question is cut off."""
     words = " ".join(f"word{number}" for number in range(250))
     turns = [(role, words) for _ in range(3) for role in ("user", "assistant")]
     chat = Chat((*turns, ("user", "And?")))

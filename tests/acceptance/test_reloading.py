@@ -168,7 +168,7 @@ def test_reloads_of_workers_lose_no_request_and_break_no_stream(tmp_path: Path) 
                 for count in range(1, 4):
                     os.kill(pid, signal.SIGHUP)
                     wait_until(partial(_has_replaced, log, count))
-            os.kill(pid, signal.SIGHUP)  # nor the end of Temper during a reload
+            os.kill(pid, signal.SIGHUP)  # Temper may end before all workers are replaced
             wait_until(partial(_has_reloaded, log, 4))
             batches = streams.result(TIMEOUT_SECONDS), requests.result(TIMEOUT_SECONDS)
     assert [batch.problems for batch in batches] == [[], []]

@@ -1,4 +1,4 @@
-"""`temper doctor --cache` equals a real llama-server's own count of the tokens that it read.
+"""`temper doctor --cache` predicts exactly the tokens that a real llama-server reads again.
 
 Each case sends a conversation, changes it in one way, and sends it again. The first message and the
 system prompt begin with the number of the case, so that the cache has no prefix from other cases.
@@ -137,12 +137,12 @@ CHANGES: dict[str, Change] = {
         messages.__iadd__([said("assistant", REPLY), said("user", "Go on.")]),
     ),
 }
-CAUSED_BY_THE_CLIENT = 38  # in two cases the client only sends the prompt, or its beginning, again
+CAUSED_BY_THE_CLIENT = 38  # not 40: two cases only send the prompt, or its beginning, again
 
 
 @pytest.fixture(scope="module")
 def engine(scripted_model: Path) -> Iterator[RunningServer]:
-    """A server with one slot, which therefore has the previous prompt."""
+    """A server with only one slot: it always holds the previous prompt."""
     with serving(plan_for(scripted_model, slots=1)) as server:
         yield server
 

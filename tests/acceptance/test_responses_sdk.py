@@ -121,7 +121,7 @@ def usage_of(response: Response) -> ResponseUsage:
 
 
 @each_answer
-def test_every_sdk_method_returns_the_chat_completions_result(
+def test_every_sdk_method_returns_the_same_result_as_chat_completions(
     url: str, way: str, question: SdkQuestion, answer: SdkAnswer
 ) -> None:
     check_as_in_chat(url, question, get(url, way, question), answer)

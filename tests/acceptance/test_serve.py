@@ -63,7 +63,7 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
             process.send_signal(signal.SIGTERM)
             with suppress(
                 openai.APIError, httpx.TransportError
-            ):  # unless the stream ends within the grace period
+            ):  # the stream may break or end properly
                 list(stream)
         process.communicate()
     assert process.returncode == 0
@@ -74,7 +74,7 @@ def test_a_model_file_is_served_until_sigterm_even_while_a_stream_is_open(own_mo
     ("budget", "workers", "window"),
     mostly_deep([("full", "1", 8192), ("fast", "1", 4096), ("fast", "2", 4096)]),
 )
-def test_a_model_has_the_full_window_or_half_of_it_with_budget_fast(
+def test_the_budget_full_gives_a_model_its_whole_window_and_fast_gives_half(
     budget: str, workers: str, window: int, own_model: Path
 ) -> None:
     arguments = ("serve", "--model", str(own_model), "--port", "0", "--json")
@@ -149,5 +149,5 @@ def test_open_dashboards_do_not_delay_the_shutdown() -> None:
             process.send_signal(signal.SIGTERM)
             with suppress(httpx.TransportError):
                 list(lines)
-        process.communicate()  # this would exceed the time limit of the test if Temper waited 600 s
+        process.communicate()  # fails by the test's time limit if Temper waits 600 s
     assert process.returncode == 0

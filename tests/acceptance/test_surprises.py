@@ -142,7 +142,7 @@ async def test_stop_sequence_of_the_engine_is_reported() -> None:
     assert (upstream_body["stop"], upstream_body["verbose"]) == (["!"], True)
 
 
-def test_local_server_refuses_a_port_setting() -> None:
+def test_the_function_local_server_rejects_the_setting_of_a_port() -> None:
     with pytest.raises(InvalidConfiguration, match=r"server.port: cannot be set: local_serv"):
         local_server("http://127.0.0.1:9", settings={"server": {"port": 9000}})
 

@@ -115,7 +115,7 @@ async def test_every_convention_describes_tools_in_the_prompt_and_parses_a_call(
     assert (message.role, "Be kind." in message.text) == ("user", True)
 
 
-async def test_without_settings_the_template_decides_that_tools_are_in_the_prompt(
+async def test_without_settings_tools_are_in_the_prompt_because_the_template_has_none(
     server: RunningServer,
 ) -> None:
     answer, engine = await ask(server, "[[hermes]]")

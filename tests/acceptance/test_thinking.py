@@ -57,7 +57,7 @@ class Answer(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """A server with a template that opens the reasoning block itself, and can close it at once."""
+    """A server whose template opens the reasoning block, and closes it if reasoning is disabled."""
     head, _ = chat_template(thinking=True).split("\n{%- if add_generation_prompt %}")
     template = f"{head}{HEAD}\n  {{{{- '<|im_start|>assistant\\n' }}}}{TAIL}"
     model = tmp_path_factory.mktemp("model") / "thinking.gguf"

@@ -1,6 +1,6 @@
 """An agent loop with the OpenAI SDK and Temper's default settings.
 
-The model makes no errors, so Temper must not add any generation.
+The model makes no errors, so Temper must not request any additional generation.
 """
 
 from collections.abc import Iterable, Iterator

@@ -155,7 +155,7 @@ def test_a_response_contains_the_executed_calls_and_can_be_continued(
     assert cached >= 0.9 * first.usage.input_tokens
 
 
-def test_messages_contain_executed_calls_on_request(
+def test_the_messages_api_returns_executed_calls_if_the_client_requests_them(
     clients: Mapping[str, httpx.Client], *, stream: bool
 ) -> None:
     url, wanted = str(clients["always"].base_url), {"temper": {"tool_rounds": True}}
@@ -187,7 +187,7 @@ def test_messages_contain_executed_calls_on_request(
     assert "mcp_tool_use" not in [str(block.type) for block in plain.content]
 
 
-def test_without_a_request_for_operators_tools_the_clients_call_is_returned(
+def test_a_call_of_the_clients_tool_is_returned_to_the_client(
     clients: Mapping[str, httpx.Client],
 ) -> None:
     answer = ask(clients["asked"], "[[call]]", WEATHER_TOOL)
@@ -197,7 +197,7 @@ def test_without_a_request_for_operators_tools_the_clients_call_is_returned(
     assert "x-temper-tools" not in answer.headers
 
 
-def test_temper_runs_only_the_operators_tools_if_a_reply_mixes_calls(
+def test_if_a_reply_calls_tools_of_both_client_and_operator_only_the_operators_run(
     clients: Mapping[str, httpx.Client],
 ) -> None:
     answer = ask(clients["always"], "[[mixed]]", WEATHER_TOOL)

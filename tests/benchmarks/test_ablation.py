@@ -1,3 +1,5 @@
+"""The command `benchmarks ablation`, which turns off one heuristic after the other."""
+
 import argparse
 import os
 from collections import Counter

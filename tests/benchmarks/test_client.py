@@ -38,14 +38,14 @@ def stream(*events: bytes) -> bytes:
 WORDS = stream(START, delta({"content": " word1"}), delta({"content": " word2 word3"}), end())
 
 
-async def test_words_are_counted_independently_of_the_division_into_reads() -> None:
+async def test_the_count_of_words_does_not_depend_on_the_chunking() -> None:
     for size in (1, 7, 64, len(WORDS)):
         parts = [WORDS[start : start + size] for start in range(0, len(WORDS), size)]
         answer = await answer_to(parts)
         assert (answer.status, answer.words, answer.is_whole) == (200, 3, True)
 
 
-async def test_content_begins_with_the_first_delta_with_text() -> None:
+async def test_the_first_content_is_the_first_delta_that_has_text() -> None:
     without_text = stream(START, delta({"content": ""}), end())
     assert (await answer_to([without_text])).first_content == 0
     answer = await answer_to([WORDS])
@@ -75,7 +75,7 @@ async def test_a_stream_without_its_end_mark_is_a_problem() -> None:
     assert "status 200" in Workload(Behavior("prose", 1)).problem(answer)
 
 
-async def test_missing_tokens_are_reported_with_their_number() -> None:
+async def test_the_number_of_tokens_that_arrived_is_reported_if_tokens_are_missing() -> None:
     answer = await answer_to([WORDS])
     assert Workload(Behavior("prose", 3)).problem(answer) == ""
     assert Workload(Behavior("prose", 4)).problem(answer) == "3 of 4 tokens arrived"

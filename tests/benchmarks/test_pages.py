@@ -1,3 +1,5 @@
+"""The marked blocks of a page, whose figures a benchmark renews."""
+
 import pytest
 
 from benchmarks.pages import renew

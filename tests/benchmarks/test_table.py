@@ -1,3 +1,5 @@
+"""The results of the load benchmark as tables and pages."""
+
 from pathlib import Path
 
 from benchmarks.load import table

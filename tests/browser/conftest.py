@@ -92,7 +92,7 @@ def browser() -> "Iterator[Browser]":
 
 @pytest.fixture
 def open_page(browser: "Browser") -> Iterator[Open]:
-    """Open the dashboard of a server; every page must be sound at the end of its test."""
+    """Open the dashboard of a server; at the end of a test, no page may have errors."""
     with ExitStack() as stack:
         opened: list[OpenedPage] = []
 

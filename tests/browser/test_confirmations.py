@@ -114,7 +114,9 @@ class Servers:
     portal: BlockingPortal
     stack: ExitStack
 
-    def before_a_real_one(self, folder: Path, *scripts: list[ReplyEvent | TemperError]) -> Scene:
+    def with_a_real_tool_server(
+        self, folder: Path, *scripts: list[ReplyEvent | TemperError]
+    ) -> Scene:
         """Serve a backend and a real tool server; its tool `echo` requires confirmation."""
         spec = replace(program(env={"LOG": str(folder / "log")}), ask=("echo",))
         opened = self.portal.wrap_async_context_manager(open_fleet([spec], LONG_TIMEOUTS))
@@ -161,7 +163,7 @@ class Servers:
 
 @pytest.fixture
 def servers() -> "Iterator[Servers]":
-    """Servers that are closed after the pages of a test, because they wait for their viewers."""
+    """Servers that are closed after the pages of a test, because a server waits for open pages."""
     with start_blocking_portal() as portal, ExitStack() as stack:
         yield Servers(portal, stack)
 
@@ -180,7 +182,7 @@ def title_of(page: "Page", wanted: str) -> None:
 def test_an_allowed_call_runs_and_a_denied_call_does_not(
     servers: Servers, open_page: Open, tmp_path: Path
 ) -> None:
-    scene = servers.before_a_real_one(tmp_path, call("Paris"), call("Rome"), PROSE)
+    scene = servers.with_a_real_tool_server(tmp_path, call("Paris"), call("Rome"), PROSE)
     seen, late_page = open_page(scene.url), open_page(scene.url)
     page, question = seen.page, seen.page.locator(".question")
     page.locator(".tool-server", has_text=f"{len(NAMES)} (1 needs approval)").wait_for()
@@ -211,7 +213,7 @@ def test_an_allowed_call_runs_and_a_denied_call_does_not(
 def test_the_details_of_a_request_show_the_wait_and_the_refusal_of_a_call(
     servers: Servers, open_page: Open, tmp_path: Path
 ) -> None:
-    scene = servers.before_a_real_one(tmp_path, call("Paris"), PROSE)
+    scene = servers.with_a_real_tool_server(tmp_path, call("Paris"), PROSE)
     with scene.chatting():
         seen = open_page(scene.url)  # this page was opened later
         seen.page.click(REFUSE)
@@ -233,12 +235,12 @@ def test_calls_can_be_allowed_and_refused_by_keyboard(servers: Servers, open_pag
         page = open_page(scene.url).page
         page.wait_for_selector(ALLOW)
         page.keyboard.press("c")
-        for _ in range(2):  # past the arguments
+        for _ in range(2):  # first to the arguments of the call, then to its button
             page.keyboard.press("Tab")
         page.locator("button:focus", has_text="Allow").wait_for()
         page.keyboard.press("Enter")
         title_of(page, "(1) Temper")
-        # further keys must not confirm the call that has moved up
+        # the second call moves up and gets the focus, so that further keys do not reach its buttons
         page.locator(".question:focus", has_text='"id": 2').wait_for()
         page.wait_for_selector(ALLOW)
         for _ in range(3):

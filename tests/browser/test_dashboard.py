@@ -216,7 +216,7 @@ def test_the_page_asks_for_the_api_key_once_and_rejects_a_wrong_key(
         assert row.locator("td.client").inner_text() == "bob"
         seen.page.reload()
         row.wait_for()
-        # the browser stores it only for the tab
+        # the browser stores the key only for this tab
         assert seen.page.evaluate("localStorage.length + document.cookie.length") == 0
 
 
@@ -255,7 +255,10 @@ def test_low_priority_requests_are_shown_last_in_the_queue(
                 ("low", "Position 1 of 1 in the queue, low priority."),
                 ("low", "Position 2 of 2 in the queue, low priority."),
                 ("normal", "Position 1 of 3 in the queue."),
-                ("high", "Position 2 of 4 in the queue."),  # no client is urgent without a setting
+                (
+                    "high",
+                    "Position 2 of 4 in the queue.",
+                ),  # treated as normal: no setting permits high
             ):
                 headers = {"x-temper-priority": priority}
                 answers.append(clients.submit(ask, temper, request_for(LEAKED), **headers))

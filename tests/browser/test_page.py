@@ -268,9 +268,9 @@ def test_at_ten_thousand_requests_per_minute_the_page_responds_in_100_ms_without
 
 
 def measure(page: "Page", session: object) -> tuple[float, int, float]:
-    """Return the share of its time that the page works, its heap, and how soon it answers a click.
+    """Return the fraction of time in which the page works, its heap, and its delay after a click.
 
-    That is in milliseconds, the middle of ten.
+    The heap is in bytes. The delay is the median of ten clicks, in milliseconds.
     """
     before = metrics(session)
     page.wait_for_timeout(4000)
@@ -396,13 +396,13 @@ def test_the_store_of_the_page_keeps_a_limited_number_of_rows_in_order(
             quiet.length, quiet.at(-1).at, quiet.at(-1).running];
         }"""
     )
-    # 400 to 898 are finished; 899 and 3 run again, and 3 had been dropped
+    # 400 to 898 are finished; 899 and 3 run again, although 3 had been dropped
     assert result[:5] == [501, "abc-899", "abc-3", "abc-898", 251]
     assert result[5:8] == ["abc-3", "abc-400", None]
     assert result[8:] == [180, 1000, 2]
 
 
-def test_a_state_keeps_finished_requests_until_older_rows_fill_the_table(
+def test_finished_rows_of_an_earlier_state_are_kept_until_older_rows_are_loaded(
     open_page: Open, stage: Served
 ) -> None:
     page = open_page(stage.url).page

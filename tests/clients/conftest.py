@@ -37,14 +37,15 @@ def served(running: Served) -> Served:
     return replace(running, generations=lambda: running.generations() - earlier)
 
 
-# Frameworks keep clients open for as long as the process lives: tests cannot close them.
+# Frameworks keep clients open until the process ends, and tests cannot close them. The following
+# fixtures therefore check nothing.
 
 
 @pytest.fixture(autouse=True)
 def every_connection_ends_with_its_loop() -> None:
-    """Disable the check: other folders run it."""
+    """Replace the check of `tests/conftest.py`, which runs for other folders."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def every_socket_is_closed_by_the_end_of_its_module() -> None:
-    """Disable the check: other folders run it."""
+    """Replace the check of `tests/conftest.py`, which runs for other folders."""

@@ -192,14 +192,16 @@ def test_claude_code_gets_the_answer_of_its_subagent(healthy: Served, folder: Pa
 
 
 @needs("claude")
-def test_image_read_by_claude_code_reaches_a_vision_model(healthy: Served, folder: Path) -> None:
+def test_an_image_that_claude_code_reads_reaches_a_vision_model(
+    healthy: Served, folder: Path
+) -> None:
     (folder / PICTURE_FILE).write_bytes(red_picture())
     result = ask_claude_code(healthy, folder, "What is on the picture? [[picture]]")
     assert (result["result"], result["is_error"]) == (SIGHT_ANSWER, False)
 
 
 @needs("claude")
-def test_an_image_that_the_model_does_not_accept_does_not_end_claude_code(folder: Path) -> None:
+def test_claude_code_continues_after_an_image_that_the_model_does_not_accept(folder: Path) -> None:
     (folder / PICTURE_FILE).write_bytes(red_picture())
     with temper_with_mock(rejects_images=True) as served:
         result = ask_claude_code(served, folder, "What is on the picture? [[picture]]")

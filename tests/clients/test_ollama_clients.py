@@ -64,7 +64,7 @@ from llama_index.core.tools import FunctionTool
 from llama_index.llms.ollama import Ollama as LlamaIndexOllama
 from ollama import Client
 
-OPENED: list[Client] = []  # the clients do not close these
+OPENED: list[Client] = []  # the frameworks do not close these
 
 
 @pytest.fixture(autouse=True)
@@ -92,11 +92,11 @@ _KEPT = ("content", "tool_calls", "response_metadata", "usage_metadata")
 
 
 class LangChain:
-    """The client, used as in its documentation."""
+    """LangChain's client, used as in its documentation."""
 
     def model(self, url: str, model: str = MODEL, **options: object) -> ChatOllama:
         made = ChatOllama(model=model, base_url=url, **options)
-        OPENED.append(made._client)  # noqa: SLF001 - nothing else leads to it
+        OPENED.append(made._client)  # noqa: SLF001 - the only way to the client
         return made
 
     def run(self, url: str, tools: Tools, *, stream: bool) -> str:
@@ -149,7 +149,7 @@ class LangChain:
 
 
 class LlamaIndex:
-    """The client, used as in its documentation."""
+    """LlamaIndex's client, used as in its documentation."""
 
     def model(self, url: str, model: str = MODEL, **options: object) -> LlamaIndexOllama:
         client = Client(url)

@@ -1,4 +1,4 @@
-"""Hostile and degenerate replies: repeated texts, and the time of the scanner for them."""
+"""Hostile and degenerate replies: repeated texts, and the time in which the scanner reads them."""
 
 import time
 
@@ -7,7 +7,7 @@ from proxy.guardrails.rescue.scanner import Scanner
 
 _BAR, _LINE = "\uff5c", "\u2581"
 _ARGUMENTS = '<tool_call>{"name":"look","arguments":{"at":'
-# A unit that is repeated, or a prefix and such a unit.
+# Each flood is a text that is repeated, or a prefix and a text that is repeated after it.
 FLOODS: dict[str, str | tuple[str, str]] = {
     "braces": "{",
     "brackets": "[",

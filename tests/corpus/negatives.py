@@ -1,7 +1,7 @@
 """Hard negatives (replies with an unintended call), one file for each reason.
 
-A reply follows a line with its title. An arrow introduces the intended call: its name, and its
-arguments if it has any. The client may receive only that call.
+A reply follows a line with its title. If a call in the reply is intended, an arrow after the title
+introduces its name and arguments, and the client may receive only this call.
 """
 
 from functools import cache

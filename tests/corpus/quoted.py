@@ -1,7 +1,7 @@
-"""Replies that mention a call without intending it; none of them may be promoted.
+"""Replies that mention a call without intending it: Temper must not return it as a call.
 
-A situation is a reason for such a mention. Each situation is tested with all spellings that it
-fits.
+A situation is a reason for such a mention. Each situation is tested with all spellings that
+fit it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +62,7 @@ PRINTED = {
     "in a diff": "The patch is:\n\n--- a/reply.txt\n+++ b/reply.txt\n+{}\n-nothing\n",
 }
 LOGGED = '12:00:01 INFO reply="{}"\n12:00:02 INFO done\n'
-# Contexts of text that would be a call if it were alone.
+# Prose around a text that would be a call if it were the whole reply.
 WITHIN_PROSE = {
     "inside a sentence": "Send {} and wait for the answer.",
     "at the beginning of a sentence": "{} is what you have to send.",
@@ -240,6 +240,6 @@ def quoted() -> dict[str, list[Case]]:
 
 
 def _with_respond(cases: dict[str, list[Case]]) -> list[Case]:
-    """Repeat the cases that may be prose with the answer tool."""
+    """Return some of the cases again, with the answer tool offered."""
     chosen = cases["in a code span"] + cases["in a fence with prose behind"]
     return [replace(case, policy=TextPolicy.RESPOND) for case in chosen]

@@ -45,7 +45,7 @@ class Spelling:
 
     @property
     def has_tokens(self) -> bool:
-        """Return whether it begins with a control token, which does not occur in prose."""
+        """Return whether the spelling begins with a control token, which prose does not contain."""
         return self.one(("x", {})).lstrip().startswith(_TOKENS)
 
 

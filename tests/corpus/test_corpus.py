@@ -45,7 +45,7 @@ class PlayedCase:
 
     @property
     def keeps_text(self) -> bool:
-        """Return whether the text is as expected; any text is right if the case expects none."""
+        """Return whether the text is as expected; a case without an expected text accepts any."""
         return self.case.text in (None, self.outcome.text)
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class PlayedCase:
 def _played(make: Callable[[], Mapping[str, Sequence[Case]]]) -> dict[str, list[PlayedCase]]:
     """Play a sample of the cases, or all of them with HYPOTHESIS_PROFILE=deep."""
     return {
-        # the situation `alone` has all spellings, because each must be promoted
+        # all cases of the situation `alone`, because a test needs each spelling
         title: [*map(_play, cases if title == "alone" else share(cases))]
         for title, cases in make().items()
     }
@@ -92,7 +92,7 @@ def test_nearly_every_intended_call_is_returned_unchanged() -> None:
     cases = [case for some in _played(genuine).values() for case in some]
     lost = [case for case in cases if not case.is_exact]
     report = listing(lost, len(cases))
-    print(report)  # noqa: T201 - what is lost is worth knowing also where it is little enough
+    print(report)  # noqa: T201 - lost calls are shown even if there are few
     assert len(lost) <= (1 - LEAST_SHARE) * len(cases), report
 
 
@@ -114,7 +114,7 @@ def test_the_corpus_contains_every_syntax_and_is_large_enough() -> None:
 
 @pytest.mark.deep
 def test_every_spelling_is_read_as_a_call_if_it_is_the_whole_reply() -> None:
-    """With a spelling that no parser reads, the first test would always pass."""
+    """If no parser read a spelling, the first test would always pass for this spelling."""
     alone = {outcome.case.reply for outcome in _played(genuine)["alone"] if outcome.is_exact}
     assert {spelling.one(("get_weather", {"city": "Paris"})) for spelling in SPELLINGS} <= {
         reply.removeprefix("One moment.") for reply in alone

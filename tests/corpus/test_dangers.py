@@ -1,7 +1,7 @@
 """Unintended calls within and after other calls, for every pair of syntaxes.
 
-For every defect of the outer call or its context, the inner call is not returned, although there is
-only one attempt, after which a last resort would apply.
+The inner call is not returned, whatever is wrong with the outer call or its context. There is only
+one attempt, so that the last resort of a turn applies to it.
 """
 
 import pytest
@@ -50,7 +50,7 @@ def broken(outer: Spelling, flaw: str, inside: str) -> str:
 
 
 @pytest.mark.parametrize("outer", SPELLINGS, ids=lambda spelling: spelling.syntax)
-def test_call_within_a_broken_call_is_never_returned(outer: Spelling) -> None:
+def test_a_call_within_a_broken_call_of_each_syntax_is_not_returned(outer: Spelling) -> None:
     for number, inner in share([*enumerate(SPELLINGS)]):
         flaws = (BREAKS[number % len(BREAKS)], 'a "b" c', '", oh', "</parameter> oh")
         for flaw in share(flaws):
@@ -67,7 +67,7 @@ def test_call_within_a_broken_call_is_never_returned(outer: Spelling) -> None:
     st.sampled_from(TAILS),
     st.sampled_from(TextPolicy),
 )
-def test_call_within_a_broken_call_is_never_returned_in_any_context(
+def test_a_call_within_a_broken_call_is_not_returned_whatever_the_context(
     outer: Spelling, inner: Spelling, flaw: str, gap: str, tail: str, policy: TextPolicy
 ) -> None:
     reply = broken(outer, flaw, gap + inner.one(PARIS) + tail)
@@ -137,7 +137,7 @@ def test_a_second_call_in_another_syntax_after_words_is_not_returned(
     assert "get_weather" not in returned_calls(reply), reply
 
 
-# D3 and D4: calls in their order, or no call.
+# D3 and D4: the second call only after the first.
 
 
 @SETTINGS
@@ -149,7 +149,7 @@ def test_a_second_call_in_another_syntax_after_words_is_not_returned(
     ),
     st.sampled_from(("", "\n", " are two.", " is it.", "\nThat is all.", ".")),
 )
-def test_second_call_is_never_returned_without_the_first(
+def test_the_second_of_two_calls_is_never_returned_without_the_first(
     first: Spelling, second: Spelling, between: str, after: str
 ) -> None:
     reply = f"{first.one(NOW)}{between}{second.one(PARIS)}{after}"
@@ -160,7 +160,7 @@ def test_second_call_is_never_returned_without_the_first(
 @given(
     spelling, spellings, st.sampled_from((" and ", ", ", " or ", "\n", ".\nNow:\n", " first.\n"))
 )
-def test_call_after_a_mentioned_call_is_not_returned(
+def test_a_call_after_a_mentioned_call_is_not_returned_alone(
     first: Spelling, second: Spelling, between: str
 ) -> None:
     reply = f"I could send {first.one(NOW)} now{between}{second.one(PARIS)}"

@@ -580,7 +580,7 @@ OBJECT: JsonObject = {"type": "json_object"}
 DECLINED = '<function_call> {"name": "no_function", "arguments": {}}'  # Granite
 
 
-def test_a_call_of_no_function_is_returned_as_its_text() -> None:
+def test_a_call_named_no_function_is_replaced_by_text() -> None:
     outcome = played(DECLINED)
     assert (outcome.calls, outcome.text) == ((), "None of the tools fits this request.")
     assert Dropped("no_function") in outcome.facts
@@ -588,7 +588,7 @@ def test_a_call_of_no_function_is_returned_as_its_text() -> None:
     assert played(f"I cannot do that.\n{DECLINED}").text.strip() == "I cannot do that."
 
 
-def test_no_function_is_a_call_only_if_a_tool_has_this_name() -> None:
+def test_a_call_named_no_function_counts_only_if_a_tool_has_this_name() -> None:
     tools = [*TOOLS, make_tool("no_function")]
     case = Case("offered", DECLINED, ask(tools=tools))
     assert outcome(case, [DECLINED]).calls == (("no_function", {}),)
@@ -690,7 +690,7 @@ def test_a_call_next_to_words_that_are_no_question_is_returned(reply: str) -> No
         ("Write to=user<|message|> there.", "Write to=user<|message|> there.", ()),
     ],
 )
-def test_text_addressed_to_the_user_is_shown_without_header_and_not_run(
+def test_text_with_a_header_for_the_user_is_returned_without_the_header(
     reply: str, text: str, calls: tuple[Call, ...]
 ) -> None:
     outcome = played(reply)

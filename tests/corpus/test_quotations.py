@@ -45,7 +45,7 @@ def test_a_call_copied_from_a_tool_result_is_never_returned_as_a_call() -> None:
     assert replies == []
 
 
-def test_a_copied_call_is_neither_quoted_in_the_nudge_nor_accepted_after_it() -> None:
+def test_a_copied_call_is_neither_quoted_in_the_nudge_nor_accepted_in_the_retry() -> None:
     count = 0
     for case in traps(2_000 if ALL else 60, seed=29):
         for streams in (False, True):
@@ -72,7 +72,7 @@ def test_quoted_and_copied_calls_have_the_same_result_in_any_chunking() -> None:
 
 
 def must_stay() -> list[Case]:
-    """Read the listed answers; a line that begins with @ is the user's message."""
+    """Read the listed answers; before an answer, a line with @ may give the user message."""
     _, *entries = f"\n{STAY.read_text(encoding='utf-8')}".split("\n=== ")
     return [_read(*entry.partition("\n")) for entry in entries]
 

@@ -1,4 +1,4 @@
-"""Helm as a library and the schemas of Kubernetes: the extra `deploying`, or tests are skipped."""
+"""Helm as a library, and the schemas of Kubernetes; skips tests without the extra `deploying`."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,7 @@ def validate() -> Callable[[JsonObject], None]:
         "kubernetes_validate", reason=_MISSING.format("kubernetes-validate")
     )
 
-    valid: set[str] = set()  # Kubernetes' schemas are megabytes, parsed at every validation
+    valid: set[str] = set()  # each validation parses megabytes of schemas
 
     def check(manifest: JsonObject) -> None:
         text = json.dumps(manifest)

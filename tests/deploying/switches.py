@@ -17,7 +17,7 @@ TLS: JsonObject = {"secretName": "temper-tls", "hosts": ["temper.example.com"]}
 
 @dataclass(frozen=True)
 class Switch:
-    """A value and its replacement; it has an effect only if `given` is set."""
+    """The `path` of a value, its new `value`, and other values `given` that the new value needs."""
 
     path: str
     value: JsonValue
@@ -26,7 +26,7 @@ class Switch:
 
     @property
     def base(self) -> JsonObject:
-        """The values of the pool or of the unit, before the replacement."""
+        """The values of the pool or of the unit, before this value is replaced."""
         return SHAPES[self.shape]
 
 

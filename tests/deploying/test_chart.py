@@ -74,7 +74,7 @@ def test_a_pool_stays_reachable_while_its_engines_are_down(render: Renders) -> N
     assert set(probes(POOL, render).values()) == {"/healthz"}
 
 
-def test_a_unit_is_ready_once_its_model_is_and_has_time_to_load_it(render: Renders) -> None:
+def test_a_unit_is_ready_when_its_model_is_loaded_and_has_time_to_load_it(render: Renders) -> None:
     values = merged(UNIT, {"engine": {"startSeconds": 601}})
     assert probes(values, render) == {
         "liveness": "/healthz",
@@ -252,7 +252,7 @@ def test_the_notes_of_the_chart_contain_the_commands_to_access_temper(
         ({"monitor": {"interval": "30"}}, "at '/monitor/interval': '30' does not match"),
     ],
 )
-def test_invalid_values_are_rejected_by_name(
+def test_the_error_for_an_invalid_value_names_the_value(
     values: JsonObject, message: str, render: Renders
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):

@@ -45,7 +45,7 @@ def values_of(command: str, parse: Callable[[str], JsonObject]) -> JsonObject:
     return values
 
 
-def test_every_command_of_the_guide_is_rendered_here_or_marked_not_run() -> None:
+def test_every_command_of_the_guide_is_rendered_here_or_is_marked_as_not_run() -> None:
     others = [command for command in commands() if command not in RENDERED]
     assert [command for command in others if not command.endswith("# not run")] == []
     assert len(RENDERED) >= 6

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.deploying
 
 DEFAULTS: JsonObject = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 KEYS = "/run/secrets/temper"
-SOUND: set[tuple[str, str, str]] = set()  # most values change no setting
+SOUND: set[tuple[str, str, str]] = (
+    set()
+)  # sets of settings that were checked; most values of the chart change none
 
 
 def leaves(values: JsonObject, path: str = "") -> Iterator[tuple[str, JsonValue]]:
@@ -44,7 +46,7 @@ def switched(switch: Switch) -> JsonObject:
 def check_settings(
     chart: Rendered, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: tuple[str, str]
 ) -> None:
-    """Run `temper check` with the file and the variables of the container, once for each set."""
+    """Run `temper check` with the settings and variables of the container, unless it has run."""
     texts = (chart.toml(), str(chart.environment()), str(more))
     if texts in SOUND:
         return
@@ -81,7 +83,7 @@ def test_changing_a_value_changes_the_manifests_and_keeps_them_valid(
     if switch.path in (
         "shape",
         "keyFromElsewhere",
-    ):  # invalid without `given`
+    ):  # the old value is invalid with `given`
         return
     before = rendered(render, values_of(switch))
     assert after.objects != before.objects

@@ -94,9 +94,9 @@ def first_model(client: httpx.Client) -> str:
 
 @pytest.fixture(autouse=True)
 def every_connection_ends_with_its_loop() -> None:
-    """Disable the check: other folders run it."""
+    """Replace the check of `tests/conftest.py`, which runs for other folders."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def every_socket_is_closed_by_the_end_of_its_module() -> None:
-    """Disable the check: other folders run it."""
+    """Replace the check of `tests/conftest.py`, which runs for other folders."""

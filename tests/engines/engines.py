@@ -1,4 +1,4 @@
-"""The engines of the suite, and how each is started with the model in `model.py`.
+"""The engines of the suite, and the way to start each with the model in `model.py`.
 
 An engine from PyPI has a separate virtual environment. A variable names its Python:
 `ENGINES_TRANSFORMERS`, `ENGINES_VLLM`, `ENGINES_ROUTER` and `ENGINES_LITELLM`.
@@ -33,10 +33,10 @@ _PYTHON = "-c", "import importlib.metadata, sys; print(importlib.metadata.versio
 
 @dataclass(frozen=True)
 class Running:
-    """A running engine; `settings` are those of its Temper, as environment variables.
+    """A running engine; `settings` are environment variables of the Temper in front of it.
 
-    `window` is that of the model, 0 if Temper must request it from the engine. `generated` returns
-    the number of generated tokens since the start, if the engine reports it.
+    `window` is the context window of the model, or 0 if Temper must request it from the engine.
+    `generated` returns the number of generated tokens since the start, if the engine reports it.
     """
 
     url: str
@@ -106,8 +106,9 @@ class Workplace:
     ) -> Iterator[subprocess.Popen[bytes]]:
         """Run a server during the block, which begins when the server is healthy.
 
-        The server has a separate session, because vLLM kills its whole process group, and the
-        children of its router outlive it. It ends with this process, even if it is killed.
+        The server has a separate session, because vLLM kills its own process group, and the
+        children of vllm-router outlive the router. The server ends with this process, even if
+        this process is killed.
         """
         log = self.folder / f"{Path(command[0]).parents[1].name}-{free_port()}.log"
         surroundings = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", **environment}

@@ -97,7 +97,7 @@ def test_small_talk_is_answered_with_text_although_tools_are_offered(
         is_good = bool(answer.text) and answer.reason == "stop"
         row.note("chat", is_good=is_good)
         assert is_good
-    assert not stream or pieces > len(SMALL_TALK)  # a busy engine sends several tokens in a chunk
+    assert not stream or pieces > len(SMALL_TALK)  # at least one reply has several chunks
 
 
 def test_a_request_that_needs_a_tool_is_answered_with_a_valid_call(
@@ -141,9 +141,9 @@ def test_the_tool_choices_required_named_and_none_are_respected(
 def test_a_call_is_forced_into_its_schema(
     server: Server, direct: Server, row: Row, judge: Judge, way: str, *, stream: bool
 ) -> None:
-    """Three ways to force an enum that the model would not write unconstrained.
+    """An enum that the model would not write unconstrained is forced in three ways.
 
-    If no call is required, the model may also answer in words before it is constrained.
+    In the way "ladder" no call is required, so the model may also answer in words.
     """
     ticket: JsonObject = {"type": "function", "function": {"name": "open_ticket"}}
     choices: dict[str, JsonObject] = {"ladder": {}, "required": {"tool_choice": "required"}}
@@ -163,7 +163,7 @@ def test_a_call_is_forced_into_its_schema(
         assert all(good)
 
 
-def test_an_oversized_prompt_is_a_400_with_its_tokens_and_the_window(
+def test_an_oversized_prompt_is_a_400_with_its_token_count_and_the_window(
     server: Server, running: Running, row: Row, engine: RealEngine, *, stream: bool
 ) -> None:
     window = window_of(server, running, row, "overflow")
@@ -177,7 +177,7 @@ def test_an_oversized_prompt_is_a_400_with_its_tokens_and_the_window(
         assert str(window) in str(error["message"])
 
 
-def test_fitting_conversation_is_not_compacted(
+def test_a_conversation_that_fits_is_not_compacted(
     server: Server, direct: Server, running: Running, judge: Judge, *, stream: bool
 ) -> None:
     """An earlier request has unusual text, from which an estimate would learn a wrong ratio."""
@@ -199,7 +199,7 @@ def test_fitting_conversation_is_not_compacted(
         assert is_whole
 
 
-def test_random_fitting_conversations_are_not_compacted(
+def test_random_conversations_that_fit_are_not_compacted(
     server: Server, direct: Server, running: Running, judge: Judge
 ) -> None:
     """The conversations mix prose, code, digits and other alphabets; some exceed the window."""

@@ -146,7 +146,7 @@ def _read_delta(answer: Answer, delta: JsonObject) -> None:
 
 
 def _read_call(answer: Answer, piece: JsonObject) -> None:
-    """Add a call, or a delta of one: only the first delta carries the id and the name."""
+    """Add a delta of a call: only the first delta of each call carries the id and the name."""
     index = cast("int", piece["index"])
     function = cast("JsonObject", piece["function"])
     if "name" in function:

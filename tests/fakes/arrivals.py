@@ -26,8 +26,8 @@ def chunkings(text: str) -> Iterator[list[str]]:
     """Split a text in different ways: in one piece, by character, in two, in equal pieces.
 
     It is split in two at a tenth of all positions (at every position with HYPOTHESIS_PROFILE=deep).
-    Within a long text, which repeats itself, only some positions are tested: the work would grow
-    with the square of the length.
+    In the middle of a long text, which repeats itself, most positions are left out; otherwise the
+    work would grow with the square of the length.
     """
     yield [text]
     yield list(text)
@@ -112,7 +112,7 @@ def scan(
 
 
 def joined(findings: Iterable[Finding]) -> list[Finding]:
-    """Merge adjacent texts and those of ambiguous calls; drop the context of calls."""
+    """Merge adjacent texts. An ambiguous call counts as text; other calls lose their context."""
     result: list[Finding] = []
     counted = (settled(finding) for finding in findings if not isinstance(finding, Gap))
     for kind, neighbours in groupby(counted, type):
@@ -128,7 +128,7 @@ def joined(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def settled(finding: Finding) -> Finding:
-    """Return a finding as it is without a retry: an ambiguous call is prose, and has no context."""
+    """Return a finding as it is used without a retry: an ambiguous call becomes prose."""
     if not isinstance(finding, FoundCalls):
         return finding
     if finding.is_doubtful:

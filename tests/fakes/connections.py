@@ -58,7 +58,7 @@ async def opened(backend: RawBackend) -> AsyncGenerator[ConnectionPool, None]:
     try:
         yield made
     finally:
-        for line in made.given:  # the server may close them too late
+        for line in made.given:  # the server may close its end too late
             line.close()
         made.close()
 

@@ -1,6 +1,6 @@
 """An engine that serves requests in order of arrival, as many concurrently as it has slots.
 
-A test or a clock ends its rounds: the running requests are answered, and the next requests begin.
+A test or a clock ends each round: the running requests are answered, and the next ones begin.
 """
 
 import asyncio

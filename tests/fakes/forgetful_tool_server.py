@@ -12,9 +12,10 @@ from proxy.conversation.json import JsonObject
 
 
 class ForgetfulToolServer:
-    """Has one tool, `echo`, and the known `sessions`.
+    """A server with the tool `echo`; `sessions` are the ids that it has not forgotten.
 
-    With `floods` "GET", GET requests receive an endless stream of events; with "POST", tool calls.
+    If `floods` is "GET", the answer to GET requests is an endless stream of events; if it is
+    "POST", the answer to tool calls.
     """
 
     def __init__(self, floods: str = "") -> None:

@@ -22,7 +22,7 @@ TOKEN = "hf_test"
 
 @dataclass
 class FakeHub:
-    """Serves `files` of the repository `owner/name`; the other attributes select faults."""
+    """Serves `files` of the repository `owner/name`; others set faults or log requests."""
 
     files: dict[str, bytes]
     error: tuple[int, str] | None = None  # status and x-error-code of every response

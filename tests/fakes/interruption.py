@@ -89,7 +89,7 @@ class _Interruptible(Coroutine[object, object, Result]):
     def send(self, value: object) -> object:
         try:
             self._by.step()
-        except Exception as error:  # noqa: BLE001 - this is what is thrown in
+        except Exception as error:  # noqa: BLE001 - the error of the interruption
             return self._inner.throw(error)
         return self._inner.send(value)
 

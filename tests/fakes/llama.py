@@ -46,7 +46,7 @@ def serving(plan: LaunchPlan) -> Iterator[RunningServer]:
 
 
 async def seconds_until(server: RunningServer, *, is_busy: bool) -> float:
-    """Poll `/slots` until a slot is processing, or no slot is; return the elapsed seconds."""
+    """Poll `/slots` until any slot (or no slot) is processing; return the elapsed seconds."""
     headers = {"authorization": f"Bearer {server.api_key}"}
     start = time.monotonic()
     async with (

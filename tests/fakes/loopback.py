@@ -1,7 +1,7 @@
 """Loopback addresses that no other server uses.
 
-The next test may get a port that a test has released. Late requests to the first server must not
-reach the second server, which may count its requests.
+A test may get the port of a server of an earlier test. Late requests to the earlier server must not
+reach the new server, which may count its requests.
 """
 
 import secrets

@@ -72,7 +72,7 @@ class WatchedCommand:
         readable, _, _ = select.select([self._terminal], [], [], TIMEOUT_SECONDS)
         try:
             piece = os.read(self._terminal, 65536) if readable else b""
-        except OSError:  # the other end is closed
+        except OSError:  # the command has closed the terminal
             piece = b""
         self.raw += self._decoder.decode(piece)
         return bool(piece)

@@ -2,9 +2,9 @@
 
 Importing Temper takes half a second of CPU time, and tests start it 150 times. The fork is a
 separate process: a child of the test with its own id, environment, folder, pipes, signals and exit
-code, which runs the command from its first line. It does not show the time of imports, and it does
-not read variables that modules read when they are imported. If a test sets such a variable, and on
-systems other than Linux, a new interpreter is started.
+code, which runs the command from its first line. A fork shows nothing about
+the time of imports, and ignores variables that modules read when they are imported. Therefore a new
+interpreter is started if a test sets such a variable, and on systems other than Linux.
 """
 
 import atexit
@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import AnyStr, Literal, TextIO
 
 COMMAND = (sys.executable, "-m", "proxy")
-_MODULES = ("proxy", "benchmarks")  # other commands that are often started
+_MODULES = ("proxy", "benchmarks")  # tests rarely start others
 _REPOSITORY = Path(__file__).parents[2]
 _MOST_BYTES = 1 << 20
-_MOST_DESCRIPTORS = 256  # file descriptors of the forked process: it has a dozen
+_MOST_DESCRIPTORS = 256  # a limit; the forked process has a dozen file descriptors
 _SET_CHILD_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 # variables that interpreters and libraries read before Temper does
 _READ_AT_IMPORT = re.compile(r"(PYTHON|OTEL_|PROMETHEUS_|LC_|LD_|COV)\w*|LANG(UAGE)?|TZ")

@@ -33,7 +33,7 @@ Step: TypeAlias = bytes | asyncio.Event | Ending
 
 @dataclass(frozen=True)
 class Script:
-    """One response; at an `asyncio.Event` it waits until the test sets it."""
+    """One response; at an `asyncio.Event` in it, the server waits until the test sets the event."""
 
     steps: tuple[Step, ...]
     status: int = 200

@@ -1,4 +1,4 @@
-"""The replies of the hand-written model of the acceptance tests, and their tools.
+"""The replies of the hand-written model of the acceptance tests, and the tools they call.
 
 The last trigger in the prompt selects the reply. Triggers such as `[[call]]` are in the user
 message of a test. Other triggers are sentences of Temper's nudges, so that a reply depends on the

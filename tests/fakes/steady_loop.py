@@ -29,7 +29,10 @@ class _Sliced(selectors.DefaultSelector):
 
 
 class SteadyLoop(asyncio.SelectorEventLoop):
-    """Counts a wait and the work after it as at most one slice; without load, it is real time."""
+    """A loop whose clock counts a wait and the work after it as at most one time slice.
+
+    Without load, the clock shows real time.
+    """
 
     def __init__(self) -> None:
         self._now = self._looked = time.monotonic()
@@ -38,7 +41,7 @@ class SteadyLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         looked = time.monotonic()
-        # regardless of how often one iteration reads the clock
+        # the limit applies to an iteration, however often it reads the clock
         self._now = min(self._now + looked - self._looked, self._latest)
         self._looked = looked
         return self._now

@@ -47,7 +47,7 @@ TRIP_ANSWER = "It is 30 degrees in Paris and 21 in Oslo, and the time is 12:40. 
 TRIP_CALLS = (("get_weather", "Paris"), ("get_weather", "Oslo"), ("get_time", ""))
 TRIP_GENERATIONS = 3
 
-# a coding agent runs `cat` with the shell tool of this name and reports its output
+# a coding agent runs `cat` with its shell tool, and reports the code word in the output
 CODE_WORD = "ZEBRA-4711"
 CODE_ANSWER = f"The code word is {CODE_WORD}."
 CODE_GENERATIONS = 2
@@ -326,7 +326,7 @@ class _RightBackend:
         async def events() -> AsyncIterator[bytes]:
             yield begin
             await asyncio.sleep(self._silence if is_silent else 0)
-            # rendered replies do not know their prompts
+            # every reply is rendered with the same number of prompt tokens
             yield b"".join(rest).replace(b'"prompt_tokens":1000', b'"prompt_tokens":%d' % tokens)
 
         return StreamingResponse(events(), media_type="text/event-stream")

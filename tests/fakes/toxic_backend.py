@@ -1,7 +1,7 @@
 """A backend that answers with exactly the bytes of a test, at the times of the test.
 
-It parses only enough HTTP to distinguish generation requests, which are answered with toxics, from
-other requests, which receive fixed documents.
+It parses only enough HTTP to recognize generation requests, which are answered with toxics. Other
+requests receive fixed documents.
 """
 
 import asyncio

@@ -35,7 +35,7 @@ REPORT = pytest.StashKey[Report]()
 
 
 class FaultRecorder:
-    """Records the result of each marked test, also in other folders.
+    """Records the result of each test marked with `fault`, also in other folders.
 
     Worker processes send the result with the report of the test to the process that writes the
     table.

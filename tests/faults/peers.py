@@ -16,11 +16,10 @@ _FORKING = Path(__file__).with_name("forking.py")
 
 @contextmanager
 def forked(launch: Launch, log: Path, *others: str) -> Iterator[int]:
-    """Run a peer, started with `python -m module ...`, and yield its process id.
+    """Run a peer that starts with `python -m module ...`, and yield its process id.
 
-    `others` are further arguments.
-
-    It is killed at the end, because some peers would wait for every pending response.
+    `others` are further arguments. At the end the peer is killed, because some peers would wait
+    for every pending response.
     """
     python, dash, module, *arguments = launch.command
     assert dash == "-m", "only a module can be forked"

@@ -35,12 +35,12 @@ TEMPER = "temper"
 _JSON = {"content-type": "application/json"}
 # forge closes connections although it announces keep-alive
 _JSON_ONCE = {**_JSON, "connection": "close"}
-_DEADLINE = "--backend-timeout"  # default time limits of forge, in seconds
+_DEADLINE = "--backend-timeout"  # the option of forge for its time limit, in seconds
 _LOOKS = 1000
 _LOOK_SECONDS = 0.01
 
 
-# simple requests, so that a peer fails a row only because of the fault, not of the request
+# simple requests, so that a peer fails a row only because of the fault
 PLAIN: JsonObject = {
     "model": "m",
     "messages": [{"role": "user", "content": "How is the weather in Paris?"}],

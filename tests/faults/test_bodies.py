@@ -25,7 +25,7 @@ SHAPE = pytest.mark.fault("F33")
 ALPHABET = pytest.mark.fault("F35")
 ADDRESS = pytest.mark.fault("F39")
 
-ENOUGH = 6  # copies of a reply; Temper makes fewer attempts
+ENOUGH = 6  # copies of a reply: more than Temper makes attempts
 HUGE = 34_000_000  # characters: more than the default limit of 32 MB
 MESSAGES = b'"messages":[{"role":"user","content":"Hi"}]'
 
@@ -321,7 +321,7 @@ async def test_a_damaged_compressed_body_is_refused() -> None:
 
 
 @SIZE
-async def test_declared_oversized_body_is_rejected_before_it_is_read() -> None:
+async def test_a_body_whose_content_length_is_too_large_is_rejected_before_it_is_read() -> None:
     head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
     head += b"content-length: 1001\r\n\r\n"
     async with (

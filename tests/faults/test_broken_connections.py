@@ -1,3 +1,5 @@
+"""Connections that the server closes: when a request is sent again, and when it fails."""
+
 import asyncio
 import socket
 
@@ -28,7 +30,7 @@ async def has_unexpected_data(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(("accepts", "reads"), [(False, False), (True, False), (True, True)])
-async def test_a_server_that_closes_without_reading_the_request_raises_broken_off(
+async def test_a_connection_that_the_server_closes_without_a_response_raises_broken_off(
     *, accepts: bool, reads: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -27,7 +27,7 @@ STEPS = pytest.mark.fault("F50")
 PARIS = '{"city": "Paris"}'
 WRITTEN = f'<tool_call>\n{{"name": "get_weather", "arguments": {PARIS}}}\n</tool_call>'
 PART = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par'
-ENOUGH = 4  # copies of a reply; Temper makes fewer attempts
+ENOUGH = 4  # copies of a reply: more than Temper makes attempts
 
 
 def names_of_calls(answer: Answer) -> list[str]:

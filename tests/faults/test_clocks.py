@@ -52,7 +52,7 @@ def test_only_listed_modules_read_the_wall_clock() -> None:
 
 
 class JumpingClock:
-    """A wall clock that jumps by an hour each time it is read."""
+    """A wall clock that jumps by hours, forward and back, each time it is read."""
 
     def __init__(self) -> None:
         self.looks = 0

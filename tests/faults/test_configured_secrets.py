@@ -46,7 +46,7 @@ def test_every_setting_of_a_secret_type_is_covered_by_these_tests(settings: Sett
     assert set(secrets_of(settings)) == set(CANARIES)
 
 
-def test_the_repr_the_text_and_the_json_of_settings_show_no_secret(settings: Settings) -> None:
+def test_settings_show_no_secret_as_a_repr_as_text_or_as_json(settings: Settings) -> None:
     shown = (settings, settings.model_dump_json(), server_options_of(settings))
     assert canaries_in("".join(f"{value!r}{value}" for value in shown)) == []
 

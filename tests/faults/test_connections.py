@@ -250,7 +250,7 @@ async def test_host_of_an_absolute_target_is_checked(name: str) -> None:
 
 @STRAY
 @pytest.mark.parametrize("stray", [b"\r\n", b"\n", b"G", GOOD[:-2]])
-async def test_connections_with_an_incomplete_second_request_are_closed_for_new_clients(
+async def test_connections_with_an_incomplete_second_request_are_closed_to_admit_new_clients(
     stray: bytes,
 ) -> None:
     limits = ConnectionLimits(head_seconds=0.1, most=3)
@@ -347,7 +347,7 @@ async def test_an_error_for_a_second_request_comes_after_the_first_response(name
 @HALF_CLOSED
 @pytest.mark.parametrize("has_gone", [False, True])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_half_closes_is_answered_and_a_client_that_closes_is_canceled(
+async def test_a_request_is_answered_if_the_client_half_closes_but_canceled_if_it_closes(
     *, stream: bool, has_gone: bool
 ) -> None:
     is_answered, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()

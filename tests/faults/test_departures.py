@@ -29,7 +29,7 @@ UNUSED = says("No client reads this.")
 SILENT = Script((Ending.NEVER,))
 WITH_HEADERS = Script((sse.START, Ending.NEVER))
 TALKING = Script((sse.START + sse.text("It is"), Ending.NEVER))
-TRIES = 5  # number of tries: on a busy machine some are too slow
+TRIES = 5  # on a busy machine, some tries are too slow
 LARGE_WINDOW = 65_536  # tokens: generating them takes much longer than a test
 
 

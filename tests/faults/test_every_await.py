@@ -62,7 +62,9 @@ async def test_request_interrupted_at_any_await_leaks_nothing(*, end: End, strea
 
 @pytest.mark.deep
 @pytest.mark.parametrize("end", [cancelled, raised, left])
-async def test_request_with_two_tool_rounds_leaks_nothing(*, end: End, stream: bool) -> None:
+async def test_a_request_with_two_tool_rounds_leaks_nothing_wherever_it_is_interrupted(
+    *, end: End, stream: bool
+) -> None:
     body = request(stream=stream, tools=[{"type": "mcp", "server_label": "search"}])
     sources: list[FakeSource] = []
 
@@ -79,9 +81,9 @@ async def test_request_with_two_tool_rounds_leaks_nothing(*, end: End, stream: b
 
 @dataclass(frozen=True)
 class Interrupted:
-    """A request, the step `at` which `end` interrupts it, and its answer without an interruption.
+    """The request `body`, which `end` interrupts at the step `at`.
 
-    `source` provides the operator's tools.
+    Without an interruption, its answer is `answer`. `source` provides the operator's tools.
     """
 
     at: int
@@ -94,7 +96,7 @@ class Interrupted:
 async def at_every_await(
     scripts: Sequence[bytes], make: Callable[[int], Interrupted]
 ) -> ScriptedBackend:
-    """Repeat the request until it is answered, and interrupt it one step later each time."""
+    """Send the request repeatedly, interrupted one step later each time, until it is answered."""
     backend = ScriptedBackend(*[*scripts] * MOST_STEPS)
     async with listening(backend) as upstream, interruptible():
         engine = LlamaServer(BackendClient(upstream.url, timeouts=Timeouts(lookup=0.5)))

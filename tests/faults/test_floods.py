@@ -59,7 +59,7 @@ FLOODS = {
 
 @dataclass(frozen=True)
 class Flood:
-    """The result of a flood, and the times of other responses during it, including both ends."""
+    """The answer to a flood, and times: its start, each response to another client, its end."""
 
     answer: Answer
     moments: list[float]
@@ -110,9 +110,10 @@ async def flood(text: str, *, stream: bool) -> Flood:
 async def ask_until(
     answering: asyncio.Task[httpx.Response], client: httpx.AsyncClient
 ) -> list[float]:
-    """Poll the health until a task is done; return the times of the responses, and both ends.
+    """Poll the health until a task is done; return the times of the start and of each response.
 
-    Times are in seconds of CPU work: Temper, the backend and both clients share this process.
+    The last response comes at the end of the task. Times are in seconds of CPU work: Temper, the
+    backend and both clients share this process.
     """
     clock = time.process_time
     moments = [clock()]
@@ -136,7 +137,7 @@ async def test_other_clients_are_served_while_a_model_sends_a_flood_of_markup(
     """A busy machine may interrupt the flood, so one good flood of several suffices."""
     beginning, unit = FLOODS[name]
     count = (LENGTH - len(beginning)) // len(unit)
-    # generation stops at copies of one call
+    # each call differs, because Temper stops the generation at copies of a call
     text = beginning + "".join(unit.replace("Paris", f"P{number}") for number in range(count))
     floods: list[Flood] = []
     while not any(map(is_tolerable, floods)) and len(floods) < MOST_TRIES:
@@ -146,7 +147,7 @@ async def test_other_clients_are_served_while_a_model_sends_a_flood_of_markup(
 
 
 async def answered_in(subject: str, text: str) -> float:
-    """Return the seconds of a response to which the model sends this text.
+    """Return how many seconds a request takes when the model replies with this text.
 
     In this process CPU time is measured; for a peer, only wall time is available.
     """
@@ -170,12 +171,12 @@ async def test_the_time_for_a_flood_of_markup_grows_linearly(*, subject: str, na
     assert min(growths) < MOST_GROWTH
 
 
-MOST_GROWTH = 2.5  # of the time, for twice the text
+MOST_GROWTH = 2.5  # twice the text may take at most this many times as long
 CHARACTERS, TOKEN = 30_000, 16
 
 
 @pytest.mark.parametrize("name", mostly_deep(ALL_FLOODS))
-def test_the_executed_lines_for_a_flood_of_markup_grow_linearly(name: str) -> None:
+def test_the_time_in_which_the_scanner_reads_a_flood_grows_linearly(name: str) -> None:
     """A busy machine may interrupt a measurement, so one good measurement of several suffices."""
     grown = (measured(ALL_FLOODS[name], CHARACTERS, TOKEN) for _ in range(MOST_TRIES))
     assert any(growth < MOST_GROWTH for growth in grown)

@@ -54,7 +54,7 @@ PARTS: Mapping[str, tuple[Dialect, Growing]] = {
 }
 COUNT = 16  # elements of a part; then twice and four times as many
 MOST_GROWTH = 2.4  # twice the work, with a margin
-UNITS = 300  # characters of a reply, which must fill several read buffers
+UNITS = 300  # repetitions in a reply, which must fill several read buffers
 NOISE = 200  # lines
 MOST_LINES_OF_A_CHECK = 1_000_000
 

@@ -64,7 +64,7 @@ def with_slots(proxy: RunningProxy, slots: int) -> None:
 
 @pytest.mark.deep
 @MALFORMED
-async def test_retries_of_malformed_replies_add_at_most_a_fifth_more_upstream_requests(
+async def test_retries_of_malformed_replies_add_at_most_a_fifth_to_the_upstream_requests(
     subject: str,
 ) -> None:
     begun = 0
@@ -326,8 +326,8 @@ async def test_a_flood_of_requests_with_one_key_leaves_room_in_the_queue_for_oth
             headers = {"authorization": f"Bearer {keys[owner]}", "x-temper-priority": "high"}
             body = asks_for(f"{owner} {number}")
             asking.append(asyncio.create_task(proxy.ask(body, stream=stream, headers=headers)))
-            # No other request waits at the priority of `boss`, so its request is admitted although
-            # the queue of the other clients is full.
+            # The queue for normal requests is full, but `boss` is still admitted, because no other
+            # request waits at a high priority.
             inside = min(len(asking), 1 + serving.max_waiting + (owner == "boss"))
             await until(lambda: sum(each.done() for each in asking) == len(asking) - inside)
             await wait_until_queued(proxy, inside)

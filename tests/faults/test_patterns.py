@@ -1,7 +1,7 @@
 """F101: patterns in schemas that are short as text but expensive to check.
 
 Each attack is a schema and arguments for its tool. A separate process checks them, because an
-attack may exhaust the memory (C1: SIGABRT under 3 GB) or never return (H1: 35 s for 600 letters).
+attack may exhaust the memory (C1 aborts under 3 GB) or run very long (H1: 35 s for 600 letters).
 """
 
 import resource
@@ -105,5 +105,5 @@ def test_a_pattern_that_is_expensive_to_check_is_skipped_and_reported(
 ) -> None:
     messages = problems[name]
     assert isinstance(messages, list)
-    assert len(messages) == 2  # one problem for the call, and one for the answer
+    assert len(messages) == 2  # one as a problem of a call, and one of an answer
     assert all("pattern" in str(message) for message in messages)

@@ -89,7 +89,7 @@ async def test_a_request_waits_while_its_stopped_server_is_started(*, stream: bo
 
 
 @pytest.mark.fault("F25")
-async def test_a_request_that_waits_too_long_for_a_start_gets_model_loading(
+async def test_a_request_that_waits_too_long_for_a_start_gets_the_error_model_loading(
     *, stream: bool
 ) -> None:
     _, engine = managed_backend(ServerStatus(RestartState.STARTING))

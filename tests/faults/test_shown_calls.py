@@ -19,7 +19,7 @@ BEGUN = sse.START + sse.call_delta("get_weather", '{"city": "Par')
 GOOD = sse.call_delta("get_weather", '{"city": "Paris"}')
 WRONG = calls("get_weather", '{"city": "Paris"', ', "days": "soon"}')
 ELSEWHERE = calls("get_time", "{}")
-ENOUGH = 4  # copies of a reply; Temper makes fewer attempts
+ENOUGH = 4  # copies of a reply: more than Temper makes attempts
 
 
 def arguments(answer: Answer) -> list[str]:
@@ -92,7 +92,7 @@ async def test_a_streamed_call_ends_with_an_error_if_no_attempt_completes_it(
         answer = await proxy.ask(asks(), stream=True)
     if (
         subject != "temper" and answer.error is None
-    ):  # peers that send a call only when it is complete may differ
+    ):  # a peer that streams no incomplete call needs no error
         assert not any(map(is_half, arguments(answer)))
         return
     assert answer.error is not None

@@ -53,7 +53,7 @@ THANKS = says("Thank you.")
 
 @dataclass(frozen=True)
 class HostedTools:
-    """A proxy under test and its tool servers."""
+    """A running Temper and its tool servers."""
 
     proxy: RunningProxy
     fleet: ToolServerFleet
@@ -124,7 +124,7 @@ async def test_a_call_fails_when_its_server_dies_and_the_next_call_succeeds(
 
 
 @DIES_AGAIN
-async def test_crash_looping_tool_server_is_disabled(
+async def test_a_tool_server_that_crashes_repeatedly_is_disabled(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = tmp_path / "log"
@@ -149,7 +149,7 @@ async def test_a_huge_tool_result_is_truncated(*, stream: bool) -> None:
 
 
 @HUGE_RESULT
-async def test_huge_result_over_http_is_cut_and_the_server_stays_usable() -> None:
+async def test_a_huge_result_over_http_is_cut_and_its_server_stays_usable() -> None:
     async with tool_server_over_http() as server:
         spec = ServerSpec("fake", server.url, {"authorization": SECRET}, tools=("*",))
         scripts = (calls("big", "{}"), THANKS, calls("add", '{"a": 1, "b": 2}'), THANKS)
@@ -217,7 +217,7 @@ async def test_a_hostile_tool_result_is_escaped_and_the_call_in_it_is_not_run(
 
 
 @MANY_TOOLS
-async def test_only_the_requested_tools_of_five_hundred_are_offered(*, stream: bool) -> None:
+async def test_of_five_hundred_tools_only_the_requested_tools_are_offered(*, stream: bool) -> None:
     scripts = (calls("tool_499", '{"text": "hi"}'), THANKS)
     async with hosting(program("many"), *scripts) as hosted:
         answer = await hosted.proxy.ask(asks("tool_499", "tool_000"), stream=stream)
@@ -290,7 +290,7 @@ async def test_a_tool_program_that_floods_standard_error_delays_no_request(*, st
 @pytest.mark.deep
 @FLOOD
 @pytest.mark.parametrize("option", ["babble", "wail"])
-async def test_endlessly_flooding_program_is_disconnected_and_then_disabled(
+async def test_a_program_that_writes_without_end_is_disconnected_and_then_disabled(
     caplog: pytest.LogCaptureFixture, option: str
 ) -> None:
     once = replace(LONG_TIMEOUTS, restarts=replace(QUICK, most_failures=1))
@@ -335,7 +335,9 @@ async def test_a_client_disconnect_cancels_the_call_of_an_http_tool_server(*, st
 @FOREIGN_ADDRESS
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
 @pytest.mark.parametrize("member", ["server_url", "headers", "authorization", "connector_id"])
-async def test_a_tool_server_url_in_a_request_is_never_requested(path: str, member: str) -> None:
+async def test_temper_never_connects_to_a_tool_server_url_of_a_client(
+    path: str, member: str
+) -> None:
     connected_members: list[str] = []
 
     def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -136,7 +136,7 @@ BROKEN: list[JsonValue] = [
 
 
 def is_sound(messages: list[bytes]) -> bool:
-    """Return whether all arguments are valid JSON, and every call has exactly its result."""
+    """Return whether all arguments are valid JSON, and every call has exactly one result."""
     open_calls: list[JsonValue] = []
     for raw in messages:
         message = cast("JsonObject", json.parse(raw))

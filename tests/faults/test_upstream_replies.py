@@ -177,7 +177,7 @@ async def test_a_body_of_a_gigabyte_is_refused_without_filling_the_memory(
 ) -> None:
     """The response announces a gigabyte; 256 MB of it are sent if the subject reads them.
 
-    An allocator may move a large buffer instead of extending it, so one good run of three suffices.
+    An allocator may copy a large buffer to extend it, so one run with little memory suffices.
     """
     start = b'{"choices": [{"message": {"content": "'
     if kind != b"application/json":

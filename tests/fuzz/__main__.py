@@ -1,7 +1,7 @@
 """Fuzzes everything that takes foreign input: `python -m tests.fuzz --minutes 2`.
 
 Hypothesis generates inputs for every target. If Atheris is installed (the extra `fuzz`, on Linux),
-it mutates inputs by their coverage in half of the time. Findings are written to
+it gets half of the time, and mutates inputs guided by their coverage. Findings are written to
 `tests/fuzz/corpus`, whose files are test cases. The exit status is 1 if there are any findings.
 """
 

@@ -16,7 +16,7 @@ from tests.fuzz.targets import Target
 from tests.fuzz.watch import MEGABYTE, Cost, Stalled, watching
 
 CORPUS = Path(__file__).with_name("corpus")
-_EXAMPLES = 200  # seconds of a round; the next round has another seed
+_EXAMPLES = 200  # inputs of a round; the next round has another seed
 _SHRINKING_SECONDS = 20.0
 _SHOWN = 2_048  # bytes of an input to print, in case its file is lost with the machine
 
@@ -81,7 +81,7 @@ def corpus_of(target: Target) -> list[Path]:
 class Judging:
     """Judges the inputs of one target; stores the smallest input of each failure in `corpus`.
 
-    Everything is `slowness` times slower than usual.
+    The code of the targets runs `slowness` times slower than usual.
     """
 
     target: Target
@@ -104,7 +104,7 @@ class Judging:
         return None
 
     def _watch(self, data: bytes, cost: Cost) -> None:
-        """Judge an input; judge it a second time if it was slow.
+        """Judge an input; if it was slow, judge it up to two more times.
 
         A first run may import modules, and a busy machine makes even processor time longer: inputs
         of two bytes took 1.2 s next to six test runs, and no time when they were repeated.
@@ -154,7 +154,7 @@ class _FoundError(Exception):
 
 
 class _Over(BaseException):
-    """Ends a round at once, because Hypothesis catches only subclasses of `Exception`."""
+    """Ends a round at once: Hypothesis catches only subclasses of `Exception`, so not this."""
 
 
 def _round(judging: Judging, until: float, number: int) -> None:

@@ -31,8 +31,10 @@ async def _answer(sent: bytes) -> bytes:
 
 
 def judge(data: bytes) -> None:
-    """Send bytes after a valid request; its response must be right, later responses complete."""
-    answer = run(_answer(GOOD + data + b"G"))  # an idle connection may stay open
+    """Send a request, then these bytes: the request is answered, and each response is complete."""
+    answer = run(
+        _answer(GOOD + data + b"G")
+    )  # "G" begins another request, since an idle connection stays open
     client = h11.Connection(h11.CLIENT)
     client.receive_data(answer)
     client.send(h11.Request(method="GET", target="/healthz", headers=[("host", "x")]))

@@ -49,7 +49,7 @@ MOST_QUESTIONS = 12
 ENDS_IN_CALLS = {
     "/v1/chat/completions": b'"finish_reason":"tool_calls"',
     "/v1/messages": b'"stop_reason":"tool_use"',
-    "/v1/responses": b'"status":"completed","error":null',  # and not that of an item
+    "/v1/responses": b'"status":"completed","error":null',  # an item also has a status
 }
 
 

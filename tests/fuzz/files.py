@@ -208,7 +208,7 @@ def _lines(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _rewritten(text: str) -> st.SearchStrategy[bytes]:
-    """Return files with some lines of a file, each with its value or with another one."""
+    """Return files with some lines of a file, each with its own or another value."""
     lines = [*_lines(text)]
     chosen = st.tuples(
         st.integers(0, len(lines) - 1), st.none() | VALUES.map(_toml) | st.just("${HOME}")

@@ -1,4 +1,4 @@
-"""Inputs that Atheris mutates by their coverage, in a separate process."""
+"""Inputs that Atheris mutates guided by their coverage, in a separate process."""
 
 import importlib.util
 import subprocess
@@ -14,7 +14,7 @@ from tests.fuzz.campaign import Finding, Judging, Tally, corpus_of
 from tests.fuzz.targets import Target
 from tests.fuzz.watch import Cost
 
-SLOWNESS = 8.0  # share of the time with line tracing
+SLOWNESS = 8.0  # the factor by which line tracing slows the code down
 _SEEDS = 40  # seeds per target
 _START_SECONDS = 300.0
 
@@ -25,7 +25,7 @@ class Report(msgspec.Struct):
     runs: int
     seconds: float
     bytes: int
-    findings: dict[str, tuple[str, str]]  # kind, error, and the file with the input
+    findings: dict[str, tuple[str, str]]  # kind -> error, and the file with the input
 
 
 def report_of(tally: Tally) -> Report:

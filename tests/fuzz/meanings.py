@@ -26,7 +26,12 @@ CITY: JsonObject = {
     "required": ["city"],
 }
 NATURAL = ("stop", "tool_calls", "eos", "stop_sequence", "end_turn")
-FOREIGN = ("abort", "error", "cancelled", "x\u001b[2J\n")  # without terms of one dialect
+FOREIGN = (
+    "abort",
+    "error",
+    "cancelled",
+    "x\u001b[2J\n",
+)  # finish reasons that are no term of any dialect
 CUT = ("length", "max_tokens", "content_filter", *FOREIGN)
 # how each dialect marks a natural end, in a whole response or an event
 _ENDED = {

@@ -89,7 +89,7 @@ async def sent_by(language: str, *, streams: bool, keeps: bool) -> list[object]:
 
 
 @pytest.mark.parametrize(("language", "streams"), EVERYWHERE)
-async def test_the_prompts_are_equal_whether_a_client_drops_or_sends_reasoning(
+async def test_the_prompts_are_equal_if_a_client_drops_reasoning_or_sends_it(
     language: str, streams: bool
 ) -> None:
     kept = await sent_by(language, streams=streams, keeps=True)

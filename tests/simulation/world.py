@@ -63,6 +63,7 @@ _TIME_LIMITS = TimeLimits(answer=TIMEOUT_SECONDS, stall=2.0)
 # A second response after the end of the first. If it arrives after the next request was sent, no
 # HTTP/1.1 client can tell it from the response to that request (seed 3640).
 _SURPLUS = "good: surplus bytes after the end"
+_WINDOW = 1_048_576  # tokens, as the simulated servers report
 _DEADLINE = 10.0  # `backend.deadline_seconds`
 _LONGEST_RUN = 600.0  # virtual seconds; most runs take a tenth of it
 _SETTLE_SECONDS = 30.0
@@ -272,6 +273,7 @@ def _only_model(scenario: Scenario) -> dict[str, object]:
     (name,) = scenario.managed.models
     return {
         "path": _MODEL_FILE,
+        "context_tokens": _WINDOW,
         "server": sys.executable,
         "alias": name,
         "slots": scenario.slots,
@@ -283,6 +285,7 @@ def _managed(scenario: Scenario) -> dict[str, object]:
     """Return the settings of a model for which Temper starts a llama-server."""
     return {
         "path": _MODEL_FILE,
+        "context_tokens": _WINDOW,
         "server": sys.executable,  # any existing program: the simulated loop does not run it
         "parallel_requests": scenario.slots,
         "load_seconds": _LOAD_SECONDS,

@@ -215,7 +215,7 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """Counts the tokens that a request in one dialect would send to the backend."""
+    """Counts the tokens of the prompt that the backend would get for a request in one dialect."""
 
     dialect: Dialect
     reader: RequestReader

@@ -31,8 +31,8 @@ _PATIENCE = 2.0  # seconds to wait for a backend; Prometheus waits ten seconds f
 _EXPOSITION: dict[int | str, dict[str, object]] = {
     200: {"content": {"text/plain": {}, "application/openmetrics-text": {}}}
 }
-# Declared for the OpenAPI document: by default it lists an error of the dialect, which probes never
-# get.
+# Declared for the OpenAPI document, which would otherwise show a dialect's error here. Probes never
+# get such an error.
 _NOT_READY: dict[int | str, dict[str, object]] = {
     503: {"description": "No backend is ready", "content": {"application/json": {"schema": {}}}}
 }

@@ -62,8 +62,8 @@ class OllamaRoutes:
     async def running(self, request: Request) -> Response:
         """List the models that are loaded."""
         services = [*self.services]
-        # Only Ollama itself knows when it will unload a model, so a single Ollama backend answers
-        # the request. Otherwise, Temper lists the loaded models of all services.
+        # Only Ollama itself knows when it will unload a model, so if the only backend is an
+        # Ollama, it answers the request. Otherwise, Temper lists the loaded models of all services.
         if len(services) == 1 and (ollama := await self._ollama()) is not None:
             return await self._pass_on(request, ollama, b"{}")
         loaded: list[ListedModel] = []

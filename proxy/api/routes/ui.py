@@ -38,7 +38,7 @@ ROOT_PATH = "/"
 _LIKE_OLLAMA = "Ollama is running"
 _PAGE = "/ui"
 _ASSETS = "/ui/assets/"
-_PING_SECONDS = 15  # `temper top` gives up after twice as long
+_PING_SECONDS = 15  # `temper top` gives up after twice this time without a ping
 _SMALL_BODY = BodyLimits(size=1024, seconds=10.0)
 _TYPES = {
     "html": "text/html; charset=utf-8",
@@ -51,7 +51,7 @@ _PLAIN = {
     "cross-origin-resource-policy": "same-origin",
 }
 _DATA = {**_PLAIN, "cache-control": "no-store"}
-# the page shows text of clients and models, which must not be executed as a script
+# the page shows text that clients and models have written; it must never run as a script
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -244,8 +244,8 @@ class Dashboard:
 class _Feed(Response):
     """The event feed of a page, or the `refusal` if too many pages follow the feed already.
 
-    The limit is checked when the response starts, which also counts the page. If it were checked
-    earlier, 200 pages that arrive together would all be accepted (F83).
+    The limit is checked when the response starts, in the same step that counts the page. If it were
+    checked earlier, 200 pages that arrive together would all be accepted (F83).
     """
 
     def __init__(self, watching: Watching, refusal: Response) -> None:
@@ -290,7 +290,7 @@ def _refusal(request: Request, code: str) -> Response:
 
 
 def overview_router(app: FastAPI, *, has_dashboard: bool, ollama_port: int = 0) -> APIRouter:
-    """Return the routes `/`, which redirects browsers to the dashboard, and `/docs`.
+    """Return the routes `/` (it redirects browsers to the dashboard) and `/docs`.
 
     On the `ollama_port`, if there is one, `/` answers like Ollama.
     """

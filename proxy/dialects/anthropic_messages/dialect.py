@@ -58,7 +58,7 @@ _USUAL_SHARE = 0  # an `answer_reserve` of 0 reserves the usual share of the win
 _SWITCHES = {"enabled": True, "disabled": False}
 _COPIED = ("temperature", "top_p", "top_k", "temper")
 
-# Claude Code sends the purpose of a request if CLAUDE_CODE_GATEWAY_HINT_HEADERS is set.
+# If CLAUDE_CODE_GATEWAY_HINT_HEADERS is set, Claude Code sends the purpose of a request here.
 _CLASS_HEADER = "x-claude-code-request-class"
 _COMPACTION = "compaction"
 # Claude Code replaces the picture by a text and continues after this error.
@@ -108,7 +108,7 @@ class MessagesDialect:
         request = replace(request, fields=_fields(request, nodes))
         # summaries and requests without tools are answered in prose
         is_summary = client.headers.get(_CLASS_HEADER) == _COMPACTION
-        # no JSON string can contain these bytes, because quotes in strings are escaped
+        # no JSON string can contain the bytes of `PICTURE`, because quotes in strings are escaped
         has_pictures = PICTURE in request.fields["messages"]
         return Decoded(
             request,

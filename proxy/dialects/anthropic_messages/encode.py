@@ -3,8 +3,8 @@
     event: content_block_delta
     data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
 
-The stream and the message are built from the same blocks. So if an SDK accumulates a message from a
-stream, it equals the message of an answer that is not streamed.
+The stream and the message are built from the same blocks. So the message that an SDK accumulates
+from a stream equals the message of an answer that is not streamed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -82,7 +82,7 @@ def error_object(problem: Problem, request_id: str) -> JsonObject:
     is_ours = problem.status >= _FIRST_SERVER_ERROR
     kind = ERRORS.get(problem.status, "api_error" if is_ours else "invalid_request_error")
     error: JsonObject = {"type": kind, "message": _message(problem)}
-    if problem.param == "thread":  # this code makes the SDK's tool runner send complete histories
+    if problem.param == "thread":  # the code makes the SDK's tool runner send complete histories
         error["details"] = {"error_code": "thread_unsupported_request"}
     return {"type": "error", "error": error, "request_id": request_id}
 
@@ -95,7 +95,7 @@ def error_reply(problem: Problem, request_id: str) -> ErrorReply:
 
 
 def _message(problem: Problem) -> str:
-    # clients search for these words; if they find them, they compact the conversation
+    # clients compact the conversation if they find the words "prompt is too long"
     if problem.code == "context_length_exceeded":
         tokens, window = problem.details.get("n_prompt_tokens"), problem.details.get("n_ctx")
         if not isinstance(tokens, int) or not isinstance(window, int):

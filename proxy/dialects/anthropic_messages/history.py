@@ -189,9 +189,10 @@ def _readable_texts(content: Node | None, depth: int) -> Iterator[JsonText]:
             yield from _readable_texts(members.get(name), depth - 1)
 
 
-# The start of the first line in Claude Code's system prompt, which is dropped. The line contains a
-# hash of the user's first text. So the prompts of two conversations would differ from the first
-# line on, and the engine could not reuse its prompt cache (llama.cpp#21793, vLLM#36829).
+# The first line of Claude Code's system prompt starts with these words. Temper drops this line,
+# because it contains a hash of the user's first text: the prompts of two conversations would differ
+# from the first line on, and the engine could not reuse its prompt cache (llama.cpp#21793,
+# vLLM#36829).
 _BILLING = "x-anthropic-billing-header:"
 # the bytes of a JSON string up to its first line break, which is escaped as \n or \u000a
 _FIRST_LINE = re.compile(rb'"(?:[^"\\]|\\(?:[^nu]|u(?!000[aA])))*(?:\\n|\\u000[aA])?')
@@ -347,7 +348,7 @@ def _read_executed_result(
 
 
 def _call_id(call_id: JsonText | None) -> JsonText | None:
-    """Return the id of a call without the prefix that marks the calls that Temper ran."""
+    """Return the id of a call; if Temper ran the call, its prefix `RAN_PREFIX` is removed."""
     if call_id is None or not call_id.text.startswith(RAN_PREFIX):
         return call_id
     return own_text(call_id.text.removeprefix(RAN_PREFIX))

@@ -13,8 +13,8 @@ from proxy.conversation.json import JsonObject
 from proxy.dialects.dialect import ListedModel, Page
 from proxy.dialects.lenient_json import as_unix_time
 
-_MOST = 1_000  # Anthropic's maximum and default of `limit`
-_USUAL = 20
+_MOST = 1_000  # Anthropic's maximum of `limit`
+_USUAL = 20  # Anthropic's default of `limit`
 
 
 class MessagesCatalogue:

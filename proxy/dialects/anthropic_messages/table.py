@@ -1,8 +1,8 @@
 """Every name of the Messages API and its handling, from `table.toml`.
 
 A test compares the tables with the types of Anthropic's SDK, and the guide with the tables. If a
-name is in no table, it is newer than Temper: a field is ignored, a block is read for its text, and
-a tool is refused.
+name is in no table, it is newer than Temper: a field with this name is ignored, of a block only the
+text is used, and a tool is refused.
 """
 
 import re

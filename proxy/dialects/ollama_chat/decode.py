@@ -124,7 +124,7 @@ def _usage(chunk: JsonObject) -> JsonObject:
 
 
 def _logprob(logprob: JsonValue) -> JsonValue:
-    """Add the bytes of a token and of its alternatives, which OpenAI's clients expect."""
+    """Add the `bytes` of a token and of its alternatives, because OpenAI's clients expect them."""
     if not isinstance(logprob, dict):
         return logprob
     alternatives = [*map(_logprob, as_list(logprob.get("top_logprobs")))]

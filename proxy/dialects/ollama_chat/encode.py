@@ -23,10 +23,12 @@ from proxy.dialects.lenient_json import as_list, as_object, parse_object
 from proxy.dialects.ollama_chat.fields import ModelSettings, body_fields
 from proxy.errors import InvalidRequest
 
-_MOST_INLINED = 256  # references in one tool; without a limit, nested references multiply (F80)
-# The keywords of a parameter that Ollama shows to the model. Ollama refuses a request if the value
-# of a keyword has another type than listed here. It drops all other keywords, so Temper appends
-# them to the description. Temper always validates replies against the client's own schema.
+# The most references that are replaced in one tool; without a limit, nested references multiply
+# (F80).
+_MOST_INLINED = 256
+# Ollama shows only these keywords of a parameter's schema to the model. It refuses a request if the
+# value of a keyword has another type than listed here. It drops all other keywords, so Temper
+# appends them to the description. Temper always validates replies against the client's own schema.
 _KEYWORDS: dict[str, tuple[type, ...]] = {
     "type": (str, list),
     "description": (str,),
@@ -85,7 +87,7 @@ class _Simplifier:
     """Rewrites the subschemas of a document, and replaces references by the referenced schemas.
 
     `ancestors` are the references that were followed to reach a schema. A reference is not replaced
-    within the schema to which it refers, because that would never end.
+    within the schema to which it refers, because the replacement would never end.
     """
 
     def __init__(self, document: JsonObject) -> None:

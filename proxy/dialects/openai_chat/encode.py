@@ -189,7 +189,7 @@ class ChunkEncoder:
     def _frame(self, delta: Delta, kind: type[Delta] | int) -> tuple[bytes, bytes]:
         """Cache the bytes around the text of a delta; for arguments, `kind` is the call's index."""
         sample = self._choice(delta_of(replace(delta, text=_SAMPLE)))
-        # the last occurrence: the id or the model's name, which come first, may contain the sample
+        # the last occurrence, because the id and the model's name come first and may contain it
         head, _, tail = sample.rpartition(json.dump(_SAMPLE))
         self._frames[kind] = head, tail
         return head, tail
@@ -310,7 +310,7 @@ class CompletionBuilder(msgspec.Struct):
         return message
 
     def _add_logprobs(self, logprobs: JsonObject) -> None:
-        """Append each list of tokens to the earlier list of that name; replace other values."""
+        """Append each list of tokens to the earlier list of the same name; replace other values."""
         for name, value in logprobs.items():
             joined = self._logprobs.get(name)
             if isinstance(joined, list) and isinstance(value, list):

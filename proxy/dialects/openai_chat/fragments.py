@@ -1,4 +1,4 @@
-"""Fast path for the most common chunk: a fragment of text, reasoning or arguments of a call.
+"""Fast path for the most common chunk: a fragment of text, of reasoning, or of a call's arguments.
 
     data: {"id":"c","choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":null}]}
 
@@ -96,7 +96,7 @@ class Runs:
         self.attempts_left = _MOST_ATTEMPTS
 
     def learn(self, event: bytes) -> None:
-        """Learn the pattern of an event, given without its final line ends."""
+        """Learn the pattern of an event; `event` has to lack the line ends after the event."""
         if self.attempts_left:
             self.attempts_left -= 1
             self._pattern = _pattern_of(event)
@@ -109,7 +109,8 @@ class Runs:
         """Find a run among the payloads of one segment; return its start index and the run."""
         if len(payloads) < _FEWEST_PAYLOADS or not self.attempts_left:
             return None
-        # the first payloads may have the role, and the last the usage, so the middle one is used
+        # The pattern is learned from the payload in the middle, because the first payloads may have
+        # the role, and the last payload may have the usage.
         self.learn(DATA + payloads[len(payloads) // 2])
         if self._pattern is None:
             return None

@@ -48,7 +48,7 @@ CallEvent: TypeAlias = ToolCallStarted | ToolCallArgumentsDelta
 
 
 class _ArrivingCall(msgspec.Struct):
-    """A call in progress; `index` is its number in the reply, which Temper assigns.
+    """A call in progress; `index` is the number that Temper assigns to it within the reply.
 
     The arguments are reported as soon as the name is known. `name_was_repeated` is set when the
     engine repeats the name after complete arguments. Further arguments then begin another call.
@@ -158,9 +158,9 @@ class CallsInProgress(msgspec.Struct):
         return CALLS if not fragments or fragments.endswith("}") else LENGTH
 
     def _find(self, key: int, number: int | None, call_id: str, name: str) -> _ArrivingCall | None:
-        """Return the call of a fragment, which may be new; None if there are too many calls.
+        """Return the call of a fragment, if necessary a new call; None if there are too many calls.
 
-        `bounds.CALLS` calls and one more are stored, so that the guardrails report the excess.
+        One call more than `bounds.CALLS` is stored, so that the guardrails report the excess.
         """
         call = self._latest.get(key)
         if call_id and (number is None or (call is not None and call.id not in {"", call_id})):
@@ -200,7 +200,7 @@ class SplitPairs:
     """
 
     def __init__(self) -> None:
-        # by the text to which the half belongs: "content", "reasoning", or the index of a call
+        # the key is the text to which the half belongs: "content", "reasoning", or a call's index
         self._first_halves: dict[str, str] = {}
 
     def join(self, delta: Delta) -> Delta:
@@ -340,7 +340,7 @@ class ChunkDecoder:
             self._stop = stop if isinstance(stop, str) else self._stop
 
     def add_texts(self, sample: Fragment, texts: list[str]) -> Sequence[ReplyEvent] | None:
-        """Return the events of chunks that have `texts` and otherwise equal the chunk of `sample`.
+        """Return the events of chunks that differ from the chunk of `sample` only in their `texts`.
 
         Returns None if the chunks must be decoded one by one.
         """

@@ -111,7 +111,7 @@ def fit_thinking(
     variables: JsonObject = {**kept_by}
     thinking, requested = request.thinking, effort_in(request)
     if effort := _nearest(requested, efforts):
-        if effort != requested and _raw_efforts(request):  # then the client's field is replaced
+        if effort != requested and _raw_efforts(request):  # the client's field has another word
             request = fit_effort(request, (effort,))
         thinking = replace(thinking, effort=effort, is_exact=True)
         variables |= {variable: effort} if variable else {}

@@ -204,7 +204,7 @@ def _earlier_items(reference: Node | None, store: ResponseStore | None, owner: s
 
 
 def _is_stored(checked: ResponseRequest, inputs: Inputs, store: ResponseStore | None) -> bool:
-    is_wanted = store is not None and checked.store is not False  # as at OpenAI, true by default
+    is_wanted = store is not None and checked.store is not False  # true by default, as in the API
     return is_wanted and len(inputs.sent) <= bounds.STORED_ITEMS
 
 

@@ -54,7 +54,7 @@ _CONTROLS = frozenset(map(chr, range(32))) - frozenset("\t\n\f\r")
 
 
 def read_content(content: Node | None, facts: list[Fact]) -> list[Part]:
-    """Read a string or parts; an unknown part without text is dropped, which is reported."""
+    """Read a string or parts; an unknown part without text is dropped, and a fact reports this."""
     if content is None:
         return []
     if content.is_text:
@@ -311,7 +311,7 @@ def _message(members: Members) -> _Item:
 
 
 def _without_tags(parts: Sequence[Part]) -> list[Part]:
-    """Neutralize reminder tags in texts of users and tools, which could imitate system messages."""
+    """Neutralize reminder tags in texts of users and tools: they could imitate system messages."""
     return [
         own_text(neutralize(part.text))
         if isinstance(part, JsonText) and is_forged(part.text)

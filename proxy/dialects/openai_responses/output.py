@@ -46,7 +46,8 @@ Event: TypeAlias = tuple[str, JsonObject]
 class OpenItem(ABC):
     """An item in progress."""
 
-    is_held = False  # True: sent only when complete, because typed clients reject it before that
+    # True if only the complete item is sent, because typed clients reject an incomplete item
+    is_held = False
 
     def __init__(self, item_id: str) -> None:
         self.id = item_id
@@ -75,7 +76,7 @@ class OpenItem(ABC):
 
     @abstractmethod
     def end(self) -> list[Event]:
-        """Return the events before `output_item.done`, which repeat the whole text."""
+        """Return the events that repeat the whole text; `output_item.done` follows them."""
 
 
 class _OpenPart(OpenItem):
@@ -196,7 +197,7 @@ class OpenCall(OpenItem):
             return [("response.function_call_arguments.done", call)]
         if self._origin.kind is not ToolKind.CUSTOM:
             return []
-        # the input is one member of the arguments, so it is known only when these are complete
+        # the input is a member of the arguments, so it is known only when they are complete
         text = call_item(self._origin, self._call_id, self.text)["input"]
         name = "response.custom_tool_call_input"
         delta: list[Event] = [(f"{name}.delta", {"delta": text})] if text else []

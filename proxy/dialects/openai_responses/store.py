@@ -178,7 +178,7 @@ def _missing(response_id: str) -> Problem:
 
 
 def _list_item(item: bytes) -> bytes:
-    """Add the types that clients may omit: that of a message, and that of the text in it."""
+    """Add the `type` of a message and the `type` of its text, both of which clients may omit."""
     members = {"type": b'"message"', **json.split_object(item)}
     content = members.get("content", b"")
     if members["type"] == b'"message"' and content.startswith(b'"'):

@@ -15,7 +15,7 @@ _END = rf"(?: [{_COLON}{_ELLIPSIS}])? \Z"
 # In "I'll check the weather: it is sunny.", the words after the colon are the result of the act, so
 # the sentence is an answer. Quotations and code, which may contain colons, are already removed.
 _RESULT_AFTER_COLON = re.compile(r" : .*[^\W\d_]")
-_TAIL = 60  # searched characters at the end of a sentence, which in Japanese has the verb
+_TAIL = 60  # characters at the end of a sentence that are searched: Japanese has the verb there
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Matcher:
 
     @cached_property
     def _last(self) -> re.Pattern[str]:
-        """A pattern for cues at the end: a stem and its suffix, an ending, or a sentence."""
+        """A pattern for cues at the end: a stem and its suffix, an ending, or a whole sentence."""
         cues = self.cues
         particles = _any_number_of(f" ?(?:{_any_of(cues.particles)})")
         stem = f"(?:{_any_of(cues.stems)}) ?(?:{_any_of(cues.suffixes)})"
@@ -166,7 +166,7 @@ class Matcher:
 
     @cached_property
     def _opening(self) -> re.Pattern[str]:
-        """A pattern for an opening and the word after it; it never matches if there is a `gap`."""
+        """A pattern for an opening and the word after it; with `cues.gap`, it never matches."""
         if self.cues.gap:
             return _NEVER
         return re.compile(rf"(?<= )(?:{_any_of(self.cues.openings)}) {self._fillers}([^ ]+)")

@@ -21,15 +21,15 @@ from functools import cache
 from proxy.guardrails.announcements.cues import Script, fold, load_languages
 from proxy.guardrails.announcements.matching import Matcher, Sentence
 
-# The examined part of a reply: at most the last characters, and of these the last lines and
-# sentences.
+# The part of a reply that is examined: the last `_TAIL` characters, and of these only the last
+# lines and sentences.
 _TAIL = 600
 _SENTENCES, _LINES = 3, 2
 _FENCE = "```"
 # Lines that are not prose of the model: quotations, tables, headings, list items, indented code.
 _NO_PROSE = re.compile(r"(?:[>|+#]|(?:[-*•]|\d+[.)])\s|\t| {4})")
-# The head of a letter. The text after it is a draft for the user, so "I will check the dates" in
-# this text announces no tool call.
+# The head of a letter or mail. The text after the head is a draft for the user, so "I will check
+# the dates" in this text announces no tool call.
 _LETTER_HEAD = re.compile(
     r"^\W*(?:subject|betreff|objet|asunto|oggetto|assunto|onderwerp|temat|тема|件名|主题|제목)\s?[:：]"
     r"|^(?:dear|hi|hello|hallo|liebe[rs]?|bonjour|hola|estimad[oa]|caro|cara|beste|cher)"

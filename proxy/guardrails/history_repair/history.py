@@ -247,8 +247,9 @@ def heal_tools(
 ) -> tuple[tuple[Tool, ...], tuple[Fact, ...]]:
     """Insert a zero-width space into control `tokens` in tools, and drop null descriptions.
 
-    Tools may come from a tool server, which is not trusted more than a user. Null descriptions are
-    dropped because OpenAI accepts `description: null`, but llama-server responds with status 500.
+    Tools may come from a tool server, and Temper trusts a tool server no more than a user. Null
+    descriptions are dropped because OpenAI accepts `description: null`, but llama-server responds
+    with status 500.
     """
     facts: list[Fact] = []
     healed = (_heal_tool(tool, facts) for tool in tools)

@@ -154,7 +154,7 @@ def _begin_round(
 
 
 def _make_id(position: int, number: int, used_ids: frozenset[str]) -> str:
-    """Generate an id from the position of the call, which stays the same in later requests."""
+    """Generate an id from the position of the call: it stays the same in later requests."""
     generated = f"call_{position}_{number}"
     while generated in used_ids:
         generated += "_"

@@ -46,8 +46,8 @@ def _each(rewrite: Callable[[Message], Message]) -> Callable[[Messages], Message
 def acknowledge_results(messages: Messages) -> Messages:
     """Insert an assistant message between a tool result and a user message.
 
-    Mistral's templates end each round of tools with the assistant: "Unexpected role 'user' after
-    role 'tool'" (mistral-common 1.8).
+    Mistral's templates require a message of the assistant after each round of tools. Otherwise they
+    fail: "Unexpected role 'user' after role 'tool'" (mistral-common 1.8).
     """
     rewritten: list[Message] = []
     for message in messages:
@@ -78,7 +78,8 @@ def shorten_ids(message: Message) -> Message:
 def _short_id(call_id: str) -> str:
     if _ID.fullmatch(call_id):
         return call_id
-    # A digest is used instead of a counter, because it is the same in every request.
+    # The id is a digest and not a number from a counter, because a digest is the same in every
+    # request.
     number = int.from_bytes(blake2b(call_id.encode("utf-8", "surrogatepass")).digest()[:8])
     return "".join(_ID_DIGITS[number // 36**digit % 36] for digit in range(9))
 

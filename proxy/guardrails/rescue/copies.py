@@ -22,7 +22,7 @@ _VERB = re.compile(r"[A-Z]?[^\W_A-Z]+")  # the first word of `delete_file` and o
 _SHORT = 3  # characters; such a short value may occur in a message by chance
 # The bounds keep the search linear: a page of a tool may name the tool on every line.
 _MOST_WORDS = 40
-_MOST_MATCHES = 200  # in one text
+_MOST_MATCHES = 200  # the most occurrences of a name that are examined in one text
 _WINDOW = 1_000  # characters on each side of a name
 _MOST_TEXT = 500_000  # characters of a text that are searched
 _NEAR = 100  # characters; "never" within this distance of a name forbids the call

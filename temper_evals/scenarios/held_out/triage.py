@@ -55,7 +55,7 @@ _HARMLESS = (
 
 @dataclass(frozen=True, slots=True)
 class _Ticket:
-    """A ticket: its text and the call that the rule requires, or its note if it requires none."""
+    """A ticket: its text and the call that the rule requires, or a note if it requires no call."""
 
     name: str
     text: str

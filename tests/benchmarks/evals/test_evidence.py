@@ -1,3 +1,5 @@
+"""The page docs/evidence.md, written from the records of a run."""
+
 import re
 from pathlib import Path
 
@@ -75,7 +77,7 @@ def test_renewing_the_page_keeps_the_block_of_real_models(tmp_path: Path) -> Non
 
 
 def test_goals_have_a_column_for_each_simulated_model(tmp_path: Path) -> None:
-    """With 40 runs of each arm, the goal on harm is "not shown" in both columns."""
+    """40 runs of each arm are too few to show harm: both columns say "not shown"."""
     both = [*MAIN, *(structs.replace(run, bed="n-8b") for run in MAIN)]
     text = page(folder(tmp_path, {"main": both}), {}).partition("## Promises")[2]
     assert "| endpoint | threshold | p-small | n-8b |" in text

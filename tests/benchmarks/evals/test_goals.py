@@ -1,3 +1,5 @@
+"""The goals of docs/evidence.md: when they are met, missed, or left out."""
+
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -73,7 +75,7 @@ def test_the_goal_on_repeated_runs_is_met_only_if_both_arms_are_equal() -> None:
         ((), Outcome.NOT_SHOWN),
     ],
 )
-def test_tuning_must_leave_close_out_off_for_an_over_acting_model(
+def test_tuning_must_leave_the_setting_close_out_off_for_an_over_acting_model(
     verdicts: tuple[str, ...], outcome: Outcome
 ) -> None:
     runs = [*arm("temper", ALL, ACTING), *arm("temper-tuned", ALL, ACTING)]
@@ -99,7 +101,7 @@ def test_the_table_of_arms_has_a_row_with_temper_next_to_forge() -> None:
         (ReplyCounts(100, 100, 60), [Outcome.REPORTED]),
     ],
 )
-def test_right_lost_and_retried_replies_are_compared_with_the_goals(
+def test_the_counts_of_right_lost_and_retried_replies_are_compared_with_the_goals(
     counts: ReplyCounts, outcomes: list[Outcome]
 ) -> None:
     assert [reply_goal.outcome for reply_goal in reply_goals("simple", counts)] == outcomes

@@ -1,3 +1,5 @@
+"""The promises of docs/evidence.md: when they are met, missed, or not shown."""
+
 from collections.abc import Mapping
 
 import pytest
@@ -43,21 +45,21 @@ def test_the_promised_improvement_over_direct_is_met_or_missed(
     assert promises_by_endpoint({"main": runs})["p-small"].outcome is outcome
 
 
-def test_temper_is_compared_with_the_arm_direct_urged_for_a_model_with_native_calls() -> None:
+def test_for_a_model_with_native_calls_temper_is_compared_with_the_arm_direct_urged() -> None:
     runs = [structs.replace(run, bed="n-8b") for run in DIRECT]
     runs += arm("direct-urged", HALF, "n-8b") + arm("temper", ALL, "n-8b")
     runs += arm("ceiling", ALL, "n-8b")
     assert promises_by_endpoint({"main": runs})["n-8b"].outcome is Outcome.MET
 
 
-def test_the_promise_on_mismatch_is_met_only_near_the_arm_ceiling() -> None:
+def test_the_promise_on_mismatch_is_met_only_if_temper_is_near_the_arm_ceiling() -> None:
     runs = arm("direct", "-" * 40, "mismatch") + arm("ceiling", ALL, "mismatch")
     worse, better = (arm("temper", share, "mismatch") for share in (HALF, ALL))
     assert promises_by_endpoint({"main": runs + worse})["mismatch"].outcome is Outcome.MISSED
     assert promises_by_endpoint({"main": runs + better})["mismatch"].outcome is Outcome.MET
 
 
-def test_the_promise_on_forge_is_met_only_with_at_most_half_its_generations() -> None:
+def test_the_promise_on_forge_is_met_only_with_at_most_half_the_generations_of_forge() -> None:
     rival = arm("forge-respond", HALF, generations=8, text_seconds=[0.1])
     key = "p-small: over forge-respond"
     assert (
@@ -121,7 +123,7 @@ def test_the_promise_on_the_grid_is_missed_if_one_simulated_model_is_worse() -> 
         ({"text_seconds": [0.03]}, Outcome.MISSED),
     ],
 )
-def test_cost_consists_of_generations_and_time_and_cached_tokens(
+def test_the_promise_on_cost_covers_generations_time_and_cached_tokens(
     changes: dict[str, object], outcome: Outcome
 ) -> None:
     runs = [*DIRECT, *arm("temper", ALL, **changes)]

@@ -1,4 +1,4 @@
-"""A short run in which processes are killed, and the page section with the counted ends."""
+"""A short run in which processes are killed, and the page section with its results."""
 
 from pathlib import Path
 

@@ -1,3 +1,5 @@
+"""Comparisons of a response and its prompt with and without Temper."""
+
 from dataclasses import replace
 
 import pytest
@@ -17,7 +19,7 @@ TOOL: JsonObject = {"type": "function", "function": {"name": "look"}}
 MESSAGE: JsonObject = {"role": "user", "content": "Look!"}
 
 
-def test_equal_responses_do_not_differ_at_any_delay() -> None:
+def test_responses_that_differ_only_in_their_times_count_as_equal() -> None:
     assert difference(ANSWER, replace(ANSWER, total=9.0, arrived={"text": [(4, 8.0)]})) == ""
 
 

@@ -1,3 +1,5 @@
+"""The table with the results for healthy replies: added time, and changed replies."""
+
 from benchmarks.healthy import table
 from benchmarks.healthy.tally import counted_name, timed_name
 from benchmarks.load.results import Machine, Results

@@ -1,3 +1,5 @@
+"""Counts of changed replies, and the time that Temper adds to healthy replies."""
+
 from benchmarks.healthy.client import ClientResponse
 from benchmarks.healthy.ledger import ReceivedRequest
 from benchmarks.healthy.replies import ReplyChoice

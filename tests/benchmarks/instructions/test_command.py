@@ -1,3 +1,5 @@
+"""The command `benchmarks instructions`, which compares counted instructions with a table."""
+
 import sys
 from pathlib import Path
 
@@ -15,7 +17,7 @@ def report(figures: dict[str, int]) -> tuple[int, list[str]]:
     return command.report(TABLE, figures, output.append), output
 
 
-def test_three_percent_more_instructions_exit_with_0() -> None:
+def test_if_instructions_grow_by_three_percent_the_command_exits_with_0() -> None:
     code, output = report({"start": 1000, "calls": 1030, "tokens": 500})
     assert code == 0
     assert output[1:] == [
@@ -24,7 +26,7 @@ def test_three_percent_more_instructions_exit_with_0() -> None:
     ]
 
 
-def test_more_than_three_percent_more_instructions_exit_with_1() -> None:
+def test_if_instructions_grow_by_more_than_three_percent_the_command_exits_with_1() -> None:
     code, output = report({"start": 1000, "calls": 1031, "tokens": 1000})
     assert code == 1
     assert "--write" in output[-1]

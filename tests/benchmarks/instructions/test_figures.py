@@ -1,3 +1,5 @@
+"""The stored table of instruction counts."""
+
 import pytest
 
 from benchmarks.instructions import figures

@@ -20,7 +20,5 @@ async def test_each_token_is_read_before_the_next_token_is_sent() -> None:
         client.close()
     assert workload.problem(answer) == ""
     assert len(answer.delays) == 30
-    assert (
-        len(answer.gaps) >= 30
-    )  # other writes between the read of each token and the read of the end
+    assert len(answer.gaps) >= 30  # each token was read on its own
     assert answer.total < 5

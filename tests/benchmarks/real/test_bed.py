@@ -211,7 +211,7 @@ def test_each_set_has_twenty_tasks_of_four_kinds_and_at_most_six_tools() -> None
         assert 4 <= len(tools.tools) <= 6
 
 
-def test_tasks_of_a_set_are_adjacent_for_the_prompt_cache() -> None:
+def test_tasks_of_one_set_follow_each_other_to_reuse_the_prompt_cache() -> None:
     changes = [first.name != other.name for (first, _), (other, _) in pairwise(TASKS.values())]
     assert sum(changes) == len(TOOL_SETS) - 1
 
@@ -272,7 +272,7 @@ def test_moving_or_deleting_an_object_twice_succeeds_both_times() -> None:
     assert not tools.run(world, "search_notes", {"query": "garden"})[1]
 
 
-def test_a_need_matches_in_any_case_and_with_one_of_several_texts() -> None:
+def test_a_need_matches_in_upper_or_lower_case_and_with_any_of_its_texts() -> None:
     need = Need("book", {"city": "rome", "nights": 2, "text": ("14 march", "march 14")})
     assert need.matches("book", {"city": "Rome, Italy", "nights": 2, "text": "On March 14."})
     assert need.matches("book", {"city": "ROME", "nights": "2", "text": "14 March"})

@@ -125,7 +125,7 @@ def test_markup_and_json_of_calls_in_an_answer_are_recognized(
     assert exposed_markup(text, NAMES, ['{"a", 1}', "plain words", "27"]) == kinds
 
 
-def test_without_tools_no_json_is_a_call() -> None:
+def test_json_in_an_answer_is_no_call_if_the_task_has_no_tools() -> None:
     assert exposed_markup(f"{CALL} is a call.", (), ()) == ()
 
 
@@ -206,7 +206,7 @@ def test_a_last_reply_that_is_empty_or_markup_or_an_apology_is_no_answer(
     assert not judge_run(run(*replies, calls=(LOOK, SEND)), TASK, TOOLS).has_answer
 
 
-def test_an_apology_counts_after_calls_that_succeeded() -> None:
+def test_an_apology_is_counted_only_if_a_call_has_succeeded() -> None:
     apology = Reply(f"{APOLOGY} in 2 attempts: a call in an unknown syntax (look).", 0)
     assert judge_run(run(apology, calls=(LOOK,)), TASK, TOOLS).has_apology
     assert not judge_run(run(apology, calls=(REFUSED,)), TASK, TOOLS).has_apology

@@ -34,6 +34,6 @@ async def test_generations_are_counted_and_everything_is_forwarded() -> None:
             assert (await client.get("/v1/models")).text == "ok"
             assert relay.generations == 2
             async with client.stream("POST", "/slow/v1/chat/completions"):
-                pass  # the client disconnects, and the engine must be informed
+                pass  # the client disconnects at once, and so must the relay
             await until(is_gone.is_set)
             assert relay.generations == 3

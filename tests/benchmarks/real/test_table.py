@@ -24,7 +24,7 @@ llamacpp:prompt_tokens_cached_total 172
 llamacpp:tokens_predicted_total 46
 llamacpp:tokens_predicted_seconds_total 4.81
 """
-STATUS, WELCOME = 2, 8  # tasks: one call, and none
+STATUS, WELCOME = 2, 8  # numbers of tasks: STATUS needs one call, WELCOME none
 ORDER: JsonObject = {"order_id": "R-2044"}
 CANCEL: JsonObject = {"order_id": "R-2071"}
 READ = MadeCall("get_order", ORDER, "{}", succeeded=True)
@@ -108,7 +108,7 @@ def test_written_records_are_read_without_a_truncated_last_line(tmp_path: Path) 
     assert [*Records(tmp_path / "out", 0.0)] == FORGE
 
 
-def test_a_folder_of_another_protocol_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_records_of_another_protocol_is_rejected(tmp_path: Path) -> None:
     Records(tmp_path, 0.0)
     with pytest.raises(InvalidConfiguration, match="another protocol; choose an empty folder"):
         Records(tmp_path, 0.7)

@@ -63,7 +63,10 @@ def client_of(app: ASGIApp, client: str = "127.0.0.1") -> httpx.AsyncClient:
 
 @contextlib.contextmanager
 def hosted_by_uvicorn(*flags: str, **environment: str) -> Iterator[tuple[str, list[str]]]:
-    """Run `uvicorn proxy.api.hosted:app`; yields its URL, and its log once it has ended."""
+    """Run `uvicorn proxy.api.hosted:app`; yield its URL and a list for its log.
+
+    The list is empty until the server has ended.
+    """
     log: list[str] = []
     with contextlib.closing(listen("127.0.0.1", 0)) as socket:
         command = [sys.executable, "-m", "uvicorn", "proxy.api.hosted:app", *flags]
@@ -146,7 +149,7 @@ async def test_a_companion_context_is_open_while_the_application_runs() -> None:
     assert lived == ["200", "over"]
 
 
-async def test_calling_close_before_open_or_open_a_second_time_has_no_effect() -> None:
+async def test_closing_before_opening_and_opening_twice_have_no_effect() -> None:
     hosted = Hosted(reading())
     await hosted.close()
     await hosted.open()
@@ -243,7 +246,7 @@ async def test_the_new_body_limit_applies_after_a_reload() -> None:
         assert (await client.post("/v1/chat/completions", json=body)).status_code == 413
 
 
-async def test_the_application_runs_in_a_server_of_this_process() -> None:
+async def test_a_server_in_this_process_can_serve_the_application() -> None:
     hosted = Hosted(reading())
     async with (
         open_hosted(hosted),
@@ -273,7 +276,7 @@ async def test_the_application_can_be_replaced_while_serving() -> None:
 
 
 def usual_switch_interval() -> float:
-    """Return the switch interval after all warm-ups of other tests have ended."""
+    """Wait until warm-ups of other tests have ended, then return the switch interval."""
     with GENTLE_WORK:
         return sys.getswitchinterval()
 

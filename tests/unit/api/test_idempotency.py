@@ -66,7 +66,7 @@ async def test_a_repeated_request_gets_the_stored_answer(kind: bytes) -> None:
     assert second.answer_headers["idempotent-replayed"] == "true"
 
 
-async def test_a_repeated_request_during_the_answer_receives_the_whole_answer() -> None:
+async def test_a_request_repeated_while_it_is_answered_receives_the_whole_answer() -> None:
     endpoint = Endpoint()
     app = create_idempotent(endpoint)
     first, second = client(), client()
@@ -93,7 +93,7 @@ async def test_the_second_client_gets_the_whole_answer_when_the_first_disconnect
     assert (endpoint.begun, endpoint.left) == (1, 0)
 
 
-async def test_the_work_is_canceled_and_the_key_freed_when_all_clients_disconnect() -> None:
+async def test_when_all_clients_disconnect_the_work_is_canceled_and_the_key_is_released() -> None:
     endpoint = Endpoint()
     app = create_idempotent(endpoint)
     first, second = client(), client()
@@ -187,7 +187,7 @@ async def test_an_answer_is_forgotten_after_its_retention_time() -> None:
     ],
     ids=["too many", "too large together", "too large", "neither"],
 )
-async def test_answers_above_the_limit_are_evicted_oldest_first(
+async def test_the_oldest_answers_are_evicted_when_a_limit_is_exceeded(
     memory: RetentionLimits, begun: int
 ) -> None:
     endpoint = Endpoint()
@@ -244,7 +244,7 @@ async def test_an_internal_error_of_the_endpoint_is_raised_to_the_caller() -> No
         await client().ask(Idempotency(endpoint_of(broken), BodyLimits(), CHAT.is_complete))
 
 
-async def test_a_client_that_disconnects_during_its_body_sends_no_upstream_request() -> None:
+async def test_no_upstream_request_is_sent_if_the_client_disconnects_during_its_body() -> None:
     endpoint, asking = Endpoint(), client()
 
     async def receive() -> dict[str, str]:
@@ -273,7 +273,7 @@ async def test_one_client_cannot_evict_the_answers_of_others(memory: RetentionLi
 
 
 @pytest.mark.fault("F102")
-async def test_requests_in_progress_of_one_owner_evict_no_answer_of_another() -> None:
+async def test_running_requests_of_one_owner_evict_no_answer_of_another_owner() -> None:
     endpoint = Endpoint()
     endpoint.gate.set()
     app = create_idempotent(endpoint, RetentionLimits(answers=3))

@@ -16,7 +16,7 @@ from tests.fakes.recorded import exchange
 TRACED = {"tracing": {"url": "http://127.0.0.1:4318"}}
 
 
-def test_requests_are_logged_and_also_counted_unless_metrics_are_disabled() -> None:
+def test_requests_are_always_logged_but_counted_only_if_metrics_are_enabled() -> None:
     with open_observers(Settings()) as observers:
         assert [type(sink) for sink in observers.sinks] == [RequestLog]
         assert isinstance(observers.meter, Metrics)
@@ -49,7 +49,7 @@ def test_spans_are_exported_when_a_collector_is_configured() -> None:
         assert observers.traces
 
 
-def test_the_error_for_tracing_without_its_extra_names_the_extra(
+def test_the_error_for_missing_tracing_names_the_optional_dependencies_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "proxy.observability.tracing", None)

@@ -18,7 +18,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
     return load_settings(None, sections)
 
 
-def test_guardrails_and_limits_are_reloaded_and_other_changes_need_a_restart() -> None:
+def test_guardrails_and_limits_are_reloaded_but_other_changes_need_a_restart() -> None:
     new = settings_of(
         guardrails={"strict": True},
         server={"port": 1, "max_body_bytes": 4096},

@@ -42,7 +42,9 @@ async def read(body: JsonObject) -> Request:
     ],
     ids=["plain", "stored", "document", "huge"],
 )
-async def test_bodies_that_take_long_are_decoded_in_a_thread(body: bytes, *, is_slow: bool) -> None:
+async def test_bodies_that_take_long_to_decode_are_decoded_in_a_thread(
+    body: bytes, *, is_slow: bool
+) -> None:
     client = HandMadeClient(body, "POST")
     reader = RequestReader(BodyLimits(), documents=DocumentTexts(), slow_marks=(b"earlier",))
     thread = await reader.read(client.connection, Client(), lambda *_: threading.current_thread())
@@ -50,7 +52,7 @@ async def test_bodies_that_take_long_are_decoded_in_a_thread(body: bytes, *, is_
 
 
 @pytest.mark.parametrize("forwards", [True, False])
-def test_traceparent_and_request_id_are_forwarded_and_authorization_if_enabled(
+def test_traceparent_and_request_id_are_always_forwarded_but_authorization_only_if_enabled(
     *, forwards: bool
 ) -> None:
     sent = {"authorization": "Bearer k", "traceparent": "00-1", "cookie": "a=b"}
@@ -118,7 +120,7 @@ async def test_other_tasks_run_while_a_large_body_is_decoded() -> None:
         (b"12345", {"content-encoding": "gzip, gzip"}, InvalidRequest),
     ],
 )
-async def test_a_body_of_a_wrong_content_type_or_coding_or_size_is_refused(
+async def test_a_body_is_refused_if_its_content_type_coding_or_size_is_wrong(
     body: bytes, headers: dict[str, str], error: type[InvalidRequest] | None
 ) -> None:
     client, limits = HandMadeClient(body, headers=JSON | headers), BodyLimits(5, 0.01)
@@ -146,7 +148,7 @@ async def test_an_incomplete_body_times_out() -> None:
 
 
 @pytest.mark.parametrize(("is_cancelled", "status"), [(False, 201), (True, CLIENT_LEFT)])
-async def test_the_recorded_status_is_client_left_until_the_last_byte_is_sent(
+async def test_until_the_last_byte_is_sent_the_recorded_status_says_that_the_client_left(
     *, is_cancelled: bool, status: int
 ) -> None:
     live, connection = LiveRequest("req_1"), HandMadeClient(b"", "POST").connection

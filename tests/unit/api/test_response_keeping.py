@@ -42,7 +42,7 @@ def settings_of(**sections: dict[str, object]) -> Settings:
         ({"responses": {"store_responses": 5, "store_seconds": 1}}, True),
     ],
 )
-def test_only_a_single_process_stores_responses_in_memory_if_no_file_is_configured(
+def test_responses_are_stored_in_memory_only_if_there_is_one_process_and_no_file(
     sections: dict[str, dict[str, object]], keeps: bool
 ) -> None:
     examine_keeping(settings_of(**sections))
@@ -149,7 +149,7 @@ async def test_a_response_that_could_not_be_stored_for_other_replicas_has_the_st
     assert (ALONE in messages[0]["headers"]) is is_marked
 
 
-async def test_the_head_of_a_stream_is_sent_immediately_and_that_of_json_with_the_body() -> None:
+async def test_the_head_of_a_stream_is_sent_at_once_but_the_head_of_json_with_the_body() -> None:
     assert len(await events_of(start(kind=STREAM), is_shared=True)) == 1
     assert await events_of(start(), is_shared=True) == []
 
@@ -167,7 +167,7 @@ def shared_settings_of(url: str = NOWHERE, **sections: dict[str, object]) -> Set
     return load_settings(None, {"backend": backend, "state": {"url": url}, **sections})
 
 
-async def test_without_state_url_nothing_is_shared_and_valkey_is_not_imported() -> None:
+async def test_without_the_setting_state_url_nothing_is_shared_and_valkey_is_not_imported() -> None:
     before = {*sys.modules}
     settings = shared_settings_of("")
     examine_state(settings)
@@ -178,7 +178,7 @@ async def test_without_state_url_nothing_is_shared_and_valkey_is_not_imported() 
     assert CLIENT not in {*sys.modules} - before
 
 
-async def test_state_url_without_the_client_library_is_an_error(
+async def test_the_setting_state_url_is_an_error_if_the_client_library_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "proxy.state.valkey", None)
@@ -197,7 +197,13 @@ async def test_idempotent_answers_and_stored_responses_are_shared_if_state_url_i
         assert dialects.share is not None
         assert isinstance(dialects.share(CHAT, 1.0), SharedAnswers)
         shared = [route.is_shared is not None for route in dialects]
-        assert shared == [False, False, True, False, False]  # only the dialect Responses
+        assert shared == [
+            False,
+            False,
+            True,
+            False,
+            False,
+        ]  # only the Responses dialect stores responses
 
 
 @with_client

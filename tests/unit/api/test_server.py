@@ -67,7 +67,7 @@ def test_the_connection_limit_leaves_file_descriptors_for_other_files(
     assert warnings == ([few] if files == 64 else [])
 
 
-def test_a_file_limit_too_low_for_any_connection_is_refused(
+def test_a_limit_of_open_files_that_allows_no_connection_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server_module, "open_file_limit", lambda: OWN_FILES)
@@ -244,7 +244,7 @@ _END = b"\r\n0\r\n\r\n"
 
 
 def app_of_halves(may_end: asyncio.Event) -> Edge:
-    """Return an application whose response at /halves waits before its second half."""
+    """Return an application whose response at /halves sends its second half after `may_end`."""
 
     async def halves() -> AsyncGenerator[bytes]:
         yield b"first"
@@ -274,7 +274,9 @@ async def test_a_retiring_server_answers_one_more_request_and_closes_the_connect
                 writer.write(_REQUEST)
                 await reader.readuntil(b"first" if earlier.startswith("half") else _END)
             retirement.set()
-            await until(lambda: listening.fileno() < 0)  # closed, as it retires
+            await until(
+                lambda: listening.fileno() < 0
+            )  # the server has closed it, because it retires
             may_end.set()
             if earlier.startswith("half"):
                 await reader.readuntil(_END)
@@ -289,12 +291,12 @@ async def test_a_retiring_server_answers_one_more_request_and_closes_the_connect
 
 
 @pytest.mark.fault("F111")
-async def test_a_response_that_takes_longer_than_the_grace_after_retirement_is_completed(
+async def test_a_retiring_server_completes_a_response_that_takes_longer_than_the_grace_period(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Requests may run for `retirement_seconds`, because the last request of a connection may follow
-    # a response that took the whole grace period. Found by the simulation (seed 818): the last
-    # request was cut off when one grace period since the retirement was over.
+    # After its retirement, a server runs for `retirement_seconds`, which is longer than the grace
+    # period: a response may take the whole grace period, and one more request may follow it on
+    # the same connection. The simulation (seed 818) found that this request was cut off.
     monkeypatch.setattr(server_module, "_LAST_REQUEST_SECONDS", TIMEOUT_SECONDS)
     may_end, retirement, grace = asyncio.Event(), asyncio.Event(), 1
     with contextlib.closing(listen("127.0.0.1", 0)) as listening:

@@ -24,7 +24,7 @@ SOON = ClaimTimes(claim=0.002, renewal=0.001, poll=0.001, longest_poll=0.001, ou
 
 
 def open_endpoint(**others: object) -> GatedEndpoint:
-    endpoint = GatedEndpoint(**others)  # type: ignore[arg-type] # as it comes
+    endpoint = GatedEndpoint(**others)  # type: ignore[arg-type] # the tests pass valid values
     endpoint.gate.set()
     return endpoint
 
@@ -242,14 +242,14 @@ async def test_a_waiting_replica_generates_the_answer_if_the_claim_or_the_store_
 async def test_an_error_after_the_start_of_a_stream_is_an_event_of_its_dialect(
     language: str, body: bytes, event: bytes
 ) -> None:
-    """Found by the simulation: all streams got an event as in the Messages API."""
+    """The simulation found that every dialect's streams got the event of the Messages API."""
     endpoint = open_endpoint(status=503, pieces=(body,))
     waiting = await answer_after_wait(OwnClaim.release, endpoint=endpoint, language=language)
     assert waiting.status == 200
     assert waiting.answer.endswith(b"request\n\n" + event)
 
 
-async def test_an_exception_in_a_background_task_is_not_raised() -> None:
+async def test_an_exception_in_a_background_task_is_not_raised_to_the_caller() -> None:
     background = BackgroundTasks()
 
     async def fail() -> None:

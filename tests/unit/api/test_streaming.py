@@ -112,7 +112,7 @@ def test_events_are_encoded_in_order_and_followed_by_the_end_of_the_stream() -> 
     assert client.answer_headers["x-own"] == "1"
 
 
-def test_a_failure_after_the_first_event_is_an_error_event_without_an_end() -> None:
+def test_a_failure_after_the_first_event_sends_an_error_event_but_no_end_of_stream() -> None:
     client = HandMadeClient()
     stream(batches(TextDelta("a"), BackendUnavailable("b", "is down")), client)
     assert client.answer == b"a!backend_unavailable"
@@ -184,7 +184,7 @@ def test_the_answer_supplies_the_last_events_of_a_stream_over_its_deadline() -> 
     assert failure.is_overall
 
 
-def test_an_internal_error_during_a_stream_is_an_event_and_raised_for_the_log() -> None:
+def test_an_internal_error_during_a_stream_is_sent_as_an_event_and_raised_for_the_log() -> None:
     client = HandMadeClient()
     with pytest.raises(RuntimeError, match="of our own"):
         stream(batches(TextDelta("a"), RuntimeError("of our own")), client)

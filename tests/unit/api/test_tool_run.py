@@ -94,7 +94,7 @@ def test_a_context_overflow_after_a_tool_round_gets_400_if_no_message_can_be_rem
     assert b"context_length_exceeded" in client.answer
 
 
-def test_a_deadline_during_a_tool_call_is_a_504_and_cancels_the_call() -> None:
+def test_a_deadline_during_a_tool_call_cancels_the_call_and_is_answered_with_504() -> None:
     source = FakeSource({"search": (served("find", "search"),)})
     client, backend = run_answer(CALL, source=source, timeouts=StreamTimeouts(deadline=0.05))
     assert (client.status, len(backend.upstream_requests)) == (504, 1)

@@ -137,7 +137,9 @@ async def test_many_requests_at_once_are_sent_as_one_state_per_second() -> None:
         assert event[0] == "requests"
 
 
-async def test_counts_of_other_workers_are_sent_without_local_events(tmp_path: Path) -> None:
+async def test_counts_of_other_workers_are_sent_even_if_this_worker_has_no_events(
+    tmp_path: Path,
+) -> None:
     now = [0.0]
     board, other = Board(clock=lambda: now[0]), Board(clock=lambda: now[0])
     shared = SharedCounts(WorkerIdentity(2, tmp_path))

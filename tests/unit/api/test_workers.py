@@ -70,7 +70,10 @@ async def wait_until_ready(url: str) -> None:
 
 
 async def reload_until(is_over: Callable[[], bool], *, again: bool = False) -> set[int]:
-    """Reload, once more during the reload if `again`; return the numbers of workers seen."""
+    """Reload until `is_over`; return how many workers were seen running at a time.
+
+    If `again`, reload a second time while the first reload is running.
+    """
     counts = set[int]()
     os.kill(os.getpid(), signal.SIGHUP)
     while not is_over():  # no event reports a start
@@ -206,9 +209,11 @@ def test_the_old_workers_continue_if_a_new_worker_does_not_start(
 def test_the_old_configuration_is_used_if_dead_workers_cannot_start_with_the_new_configuration(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Seed 784 of the simulation: the server ended, because no worker could be started."""
+    """The simulation (seed 784) found that the server ended because no worker could start."""
     monkeypatch.setattr(reloading, "server_options_of", lambda _settings: None)
-    monkeypatch.setattr(workers_module, "FIRST_DELAY", 1.0)  # there is one after a second death
+    monkeypatch.setattr(
+        workers_module, "FIRST_DELAY", 1.0
+    )  # the second restart of a worker is delayed by it
 
     async def scene() -> None:
         address, serving = await start_workers(lambda: settings_of(profile={"name": "unheard-of"}))
@@ -246,7 +251,9 @@ def test_only_a_worker_that_exits_before_serving_counts_as_a_failed_start() -> N
     restarts = WorkerRestarts(2)
     for served in (5.0, None, None, 0.0, None, None, None, None):
         assert restarts.delay_after(1, served) is not None
-    for _ in range(MOST_FAILED_STARTS - 1):  # the server gives up only if both workers fail
+    for _ in range(
+        MOST_FAILED_STARTS - 1
+    ):  # the server ends only after failed starts of both workers
         assert restarts.delay_after(2, None) is not None
     assert restarts.delay_after(2, None) is None
 
@@ -274,7 +281,7 @@ def shared_counts() -> Path:
 
 
 def counting_workers() -> int:
-    """Count the workers that have counted a request, by their files."""
+    """Return how many workers have counted a request; each of them has written a file."""
     return len(list(shared_counts().glob("histogram_*.db")))
 
 
@@ -296,7 +303,7 @@ async def send_failing_requests_to_both(url: str) -> int:
 
 
 async def wait_until_counted(url: str, requests: int) -> None:
-    """Wait until all workers have counted their answers, which is shortly after they are sent."""
+    """Wait until `requests` are counted; a worker counts each one shortly after its answer."""
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while (await read_metrics(url)).value("temper_requests_total", status="502") < requests:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -329,7 +336,7 @@ def test_the_metrics_of_every_worker_contain_the_counts_of_all_workers() -> None
 
 
 async def page_of_any(url: str) -> tuple[int, int, int]:
-    """Return a worker's number, the number of workers and the total failures of its dashboard."""
+    """Return the worker's number, the count of workers and all failures from any dashboard."""
     async with httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_SECONDS) as client:
         state = (await client.get(f"{url}/ui/api/state")).json()
     return state["worker"], state["workers"], state["totals"]["start"][""]["failed"]
@@ -362,7 +369,7 @@ def test_the_dashboard_of_every_worker_shows_the_counts_of_all_workers() -> None
             totals.add(await page_of_any(url))
         assert max(failed for *_, failed in totals) == sent
         names = await names_on_boards(url)
-        for name in names:  # any worker may answer for the row of another worker
+        for name in names:  # another worker than the one that ran the request may answer
             for _ in range(4):
                 assert await status_of(f"{url}/ui/api/requests/{name}") == 200
         instance = next(iter(names)).partition("-")[0]
@@ -385,7 +392,10 @@ def test_workers_that_fail_to_start_end_the_server_with_an_error(
     folder.mkdir()
 
     async def scene() -> None:
-        server: dict[str, object] = {"port": 0, "workers": 1}  # two workers would fail equally
+        server: dict[str, object] = {
+            "port": 0,
+            "workers": 1,
+        }  # one is enough: two workers would fail in the same way
         settings = settings_of(server=server, profile={"folder": str(folder)})
         with pytest.raises(ExitedUnexpectedly, match="exited 3 times"):
             await run_workers(settings, on_ready=lambda _: folder.rmdir())

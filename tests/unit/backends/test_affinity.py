@@ -48,7 +48,7 @@ def test_cache_control_does_not_change_the_conversation_key() -> None:
         key({"role": "system", "content": "Be kind.How is"}, {**ASKED, "content": " the weather?"}),
     ],
 )
-def test_another_system_message_user_message_or_tool_list_gives_another_conversation_key(
+def test_the_conversation_key_depends_on_the_system_message_the_user_message_and_the_tools(
     other: str,
 ) -> None:
     assert other != FIRST
@@ -89,7 +89,7 @@ def test_without_a_session_header_the_session_in_the_body_is_used() -> None:
     assert conversation_key(named, headers) == conversation_key(request(ASKED), headers)
 
 
-def test_requests_with_one_prompt_cache_key_have_the_same_conversation_key() -> None:
+def test_requests_with_the_same_prompt_cache_key_have_the_same_conversation_key() -> None:
     assert key(SYSTEM, ASKED, prompt_cache_key="s") == key(MORE, prompt_cache_key="s") != FIRST
 
 

@@ -222,7 +222,7 @@ def test_a_truncated_or_invalid_stream_is_an_error_of_the_backend(
     assert isinstance(failure_of(httpx.Response(200, content=content)), kind)
 
 
-def test_the_method_count_returns_input_tokens_but_count_texts_returns_none() -> None:
+def test_prompts_are_counted_but_separate_texts_are_not() -> None:
     server = Server()
     assert asyncio.run(server.backend.count(upstream_request(), {})) == 12
     assert asyncio.run(server.backend.count_texts(["Hi"], {})) is None
@@ -266,7 +266,7 @@ def test_a_model_is_described_by_its_entry_in_the_list_of_models() -> None:
     [("7", 7), (" 7 ", 7), ("", 5), ("soon", 5), ("-1", 5), ("9" * 5_000, 5)],
 )
 @pytest.mark.parametrize("kind", ["overloaded_error", ""])
-def test_a_529_response_is_unavailable_with_its_retry_after_or_5_seconds(
+def test_a_529_response_means_unavailable_for_its_retry_after_or_else_for_5_seconds(
     kind: str, retry_after: str, seconds: int
 ) -> None:
     headers = {"retry-after": retry_after}

@@ -60,7 +60,7 @@ def test_a_schema_replaces_the_tool_choice_if_tools_are_in_the_prompt() -> None:
 
 
 @pytest.mark.parametrize("tool_choice", [ToolUse.AUTO, ToolUse.NONE])
-def test_parallel_tool_calls_is_false_if_calls_singly_is_set_unless_the_client_sends_it(
+def test_calls_singly_sets_parallel_tool_calls_to_false_unless_the_client_sends_the_field(
     tool_choice: ToolUse,
 ) -> None:
     single = replace(upstream_request(tool_choice=tool_choice), calls_singly=True)

@@ -90,7 +90,9 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
 @pytest.mark.parametrize(
     "piece", [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", STREAM_HEAD + b"9\r\nok"]
 )
-def test_data_received_before_a_broken_connection_is_returned_first(piece: bytes) -> None:
+def test_data_received_before_the_connection_broke_is_returned_before_the_error(
+    piece: bytes,
+) -> None:
     async def run(connections: ConnectionPool, backend: RawBackend) -> None:
         connection = await send(connections)
         assert await connection.receive(later()) == b"ok"
@@ -594,7 +596,7 @@ def test_the_first_address_that_accepts_a_connection_is_used(
     assert (addresses.tried, addresses.given_up) == (tried, given_up)
 
 
-def test_the_error_of_the_first_address_is_raised_if_all_fail() -> None:
+def test_if_all_addresses_fail_the_error_of_the_first_address_is_raised() -> None:
     with pytest.raises(ConnectionRefusedError):
         asyncio.run(Addresses(a=refused, b=unreachable).first())
 
@@ -626,7 +628,7 @@ async def test_each_address_of_a_host_is_listed_once(host: str) -> None:
 
 
 @pytest.mark.fault("F109")
-async def test_lookups_of_a_silent_name_share_one_thread_and_do_not_delay_other_names(
+async def test_lookups_of_an_unanswered_host_name_share_one_thread_and_delay_no_other_lookups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     resolve, answers, resolved = socket.getaddrinfo, threading.Event(), list[object]()

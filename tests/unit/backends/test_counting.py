@@ -179,7 +179,7 @@ def test_a_count_is_none_if_the_rendered_prompt_or_its_tokens_are_invalid(
 
 
 class Engine:
-    """Responds to each request with `answer`; counts all requests and the concurrent requests."""
+    """Responds with `answer`; counts the requests and records how many ran at the same time."""
 
     def __init__(self, answer: Callable[[httpx.Request], Awaitable[httpx.Response]]) -> None:
         self.answer = answer

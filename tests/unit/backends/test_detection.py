@@ -147,7 +147,7 @@ def test_likely_urls_lists_the_ports_of_llama_server_first() -> None:
         ("example.com:x", "http://example.com:11434"),
     ],
 )
-def test_ollama_host_is_parsed_as_ollama_parses_it(host: str, url: str) -> None:
+def test_the_variable_ollama_host_is_parsed_as_in_ollama(host: str, url: str) -> None:
     assert ollama_url(host) == url
 
 

@@ -94,7 +94,7 @@ def run_reply(*chunks: bytes) -> tuple[list[list[ReplyEvent]], TemperError | Non
         try:
             async with aclosing(LetterEngine(connection).stream(upstream_request(), {})) as coming:
                 async for batch in coming:
-                    batches.append([*batch])  # noqa: PERF401 - kept when an error comes
+                    batches.append([*batch])  # noqa: PERF401 - an error must not lose earlier batches
         except TemperError as error:
             return batches, error
         return batches, None

@@ -92,7 +92,9 @@ def error_body(message: str, code: int = 500) -> JsonObject:
         ("image input is not supported - hint: you may need to provide the mmproj", "messages"),
     ],
 )
-def test_a_status_500_about_the_request_is_an_invalid_request(message: str, param: str) -> None:
+def test_a_500_response_that_blames_the_request_is_an_invalid_request(
+    message: str, param: str
+) -> None:
     error = {"error": {"code": 500, "message": message, "type": "server_error"}}
     backend, _ = answering(httpx.Response(500, json=error))
     with pytest.raises(InvalidRequest) as raised:

@@ -170,7 +170,7 @@ def failure_of(answer: httpx.Response, request: UpstreamRequest | None = None) -
         ({"model_info": {"general.architecture": "gptoss"}}, "low"),
     ],
 )
-def test_think_is_true_or_an_effort_or_omitted_depending_on_the_model(
+def test_the_model_decides_if_the_think_field_is_true_an_effort_or_omitted(
     shown: JsonObject, think: JsonValue
 ) -> None:
     request = upstream_request()
@@ -253,12 +253,12 @@ def test_a_reply_with_a_parser_error_is_unreadable(*, has_begun: bool) -> None:
     ]
 
 
-def test_a_last_line_without_a_newline_is_complete() -> None:
+def test_a_last_line_without_a_newline_counts_as_complete() -> None:
     assert Server(httpx.Response(200, content=SAID.rstrip())).events() == HELLO
 
 
 async def test_the_pause_before_a_call_may_be_longer_than_the_idle_timeout() -> None:
-    """`first_byte` limits each pause: Ollama sends nothing while the model writes a call."""
+    """Ollama sends nothing while the model writes a call, so a pause may last `first_byte`."""
     started = asyncio.Event()
 
     async def pause(caller: Caller) -> None:
@@ -285,13 +285,13 @@ async def _refuse(caller: Caller) -> None:
     await caller.send(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
 
 
-def test_the_methods_count_and_count_texts_return_none() -> None:
+def test_token_counting_returns_none() -> None:
     backend = Server().backend
     assert asyncio.run(backend.count(upstream_request(), {})) is None
     assert asyncio.run(backend.count_texts(["Hi"], {})) is None
 
 
-def test_the_pulled_models_or_the_configured_model_are_listed() -> None:
+def test_the_configured_model_is_listed_or_else_all_pulled_models() -> None:
     entry: JsonObject = {"name": "m:latest"}
     assert asyncio.run(Server().backend.models()) == (BackendModel("m:latest", entry),)
     chosen = Server(overrides=OllamaOverrides("m:latest")).backend
@@ -347,7 +347,7 @@ def test_a_model_that_ollama_does_not_have_is_described_from_the_settings() -> N
     assert description.identity == "qwen3:8b"
 
 
-async def test_unload_unloads_the_models_that_were_loaded_for_temper() -> None:
+async def test_the_method_unload_unloads_the_models_that_were_loaded_for_temper() -> None:
     server = Server()
     async with aclosing(server.backend.stream(upstream_request(), {})) as reply:
         async for _ in reply:

@@ -100,7 +100,7 @@ def test_a_missing_or_invalid_list_of_models_is_an_error(
         Server(tags=answer).use(lambda models: models.list_models())
 
 
-def test_show_caches_a_description_until_refresh_is_set() -> None:
+def test_the_method_show_caches_a_description_until_refresh_is_set() -> None:
     server = Server(show=SHOWN)
 
     async def show_three_times(models: OllamaModels) -> list[ModelDetails | None]:
@@ -129,7 +129,7 @@ def test_missing_or_invalid_details_of_a_model_are_unknown() -> None:
     assert Server(show={}).use(lambda models: models.show("m")) == ModelDetails(("m",))
 
 
-def test_show_returns_none_for_a_missing_model() -> None:
+def test_the_method_show_returns_none_for_a_missing_model() -> None:
     assert Server().use(lambda models: models.show("m")) is None
 
 
@@ -151,7 +151,7 @@ async def window_of(models: OllamaModels) -> int | None:
         (None, {}, None),
     ],
 )
-def test_window_returns_the_window_of_the_next_request(
+def test_the_method_window_returns_the_window_of_the_next_request(
     num_ctx: int | None, answers: JsonObject, window: int | None
 ) -> None:
     assert Server(num_ctx, **answers).use(window_of) == window
@@ -226,7 +226,7 @@ def test_only_models_loaded_for_temper_are_unloaded(loaded: JsonObject, unloads:
     assert server.bodies_sent_to("generate") == [b'{"model":"m","keep_alive":0}'] * unloads
 
 
-def test_show_returns_none_if_the_server_does_not_respond_in_time() -> None:
+def test_the_method_show_returns_none_if_the_server_does_not_respond_in_time() -> None:
     server = Server()
 
     async def never(_: httpx.Request) -> httpx.Response:
@@ -238,7 +238,7 @@ def test_show_returns_none_if_the_server_does_not_respond_in_time() -> None:
 
 
 def fitting_server(num_ctx: int | None = None, **loaded: JsonValue) -> Server:
-    """A fake Ollama with two models; the window that fits into memory is the size of the file."""
+    """A fake Ollama with two models; a window of as many tokens as a model has bytes fits."""
     sizes = {"other:latest": 1, "mine:latest": 30_000}
     entries: list[JsonValue] = [{"name": name, "size": size} for name, size in sizes.items()]
     server = Server(num_ctx, show=SHOWN, tags={"models": entries}, ps=running(**loaded))

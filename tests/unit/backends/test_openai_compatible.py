@@ -288,7 +288,7 @@ def test_a_context_overflow_is_the_same_error_in_a_refusal_and_in_a_stream(
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 413, 429, 500, 501, 502, 503, 504])
-def test_a_refusal_keeps_its_status_and_message_and_type_and_retry_after(status: int) -> None:
+def test_a_refusal_keeps_its_status_its_error_fields_and_its_retry_after(status: int) -> None:
     error_body = {"error": {"message": "No.", "type": "some_error", "code": None}}
     error = failure(httpx.Response(status, json=error_body, headers={"retry-after": "7"}))
 
@@ -340,7 +340,7 @@ def test_models_are_listed_with_their_entries() -> None:
     assert models == (BackendModel("a", entry), BackendModel("b", {"id": "b"}))
 
 
-def test_created_of_a_model_stays_the_same_until_the_model_disappears() -> None:
+def test_the_field_created_of_a_model_stays_the_same_until_the_model_disappears() -> None:
     routes = respx.MockRouter()
     lists: list[list[JsonObject]] = [
         [{"id": "a", "created": 10}, {"id": "b"}],
@@ -414,7 +414,7 @@ def read(pieces: Iterable[bytes]) -> list[ReplyPart]:
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_a_streamed_or_whole_reply_is_decoded_equally_at_every_split(body: bytes) -> None:
+def test_a_reply_is_decoded_equally_wherever_its_bytes_are_split(body: bytes) -> None:
     chance = random.Random(1)
     assert read([body]) == REPLY
     assert read(bytes([byte]) for byte in body) == REPLY
@@ -444,7 +444,7 @@ def test_data_after_done_does_not_change_the_reply() -> None:
 
 
 def _one_by_one(events: Iterable[bytes]) -> list[ReplyPart]:
-    """Decode each event separately. The fast paths must give the same result."""
+    """Decode each event separately, without the fast paths, which must give the same result."""
     sse, decoder = EventDecoder(), ChunkDecoder()
     parts = [part for raw in events for item in sse.feed(raw) for part in decoder.feed(item.data)]
     return [*parts, *decoder.finish()]
@@ -619,7 +619,7 @@ async def test_a_refused_feature_is_dropped_in_later_requests(
 
 
 @pytest.mark.parametrize(("others", "names"), [((), ("tool_parser",)), (({"id": "b"},), ())])
-async def test_a_feature_refused_under_another_model_name_is_reported_for_the_only_model(
+async def test_if_there_is_one_model_a_feature_refused_under_any_name_is_reported_for_it(
     others: tuple[JsonObject, ...], names: tuple[str, ...]
 ) -> None:
     models: JsonValue = {"data": [{"id": "a", "owned_by": "vllm"}, *others]}
@@ -773,7 +773,9 @@ def test_the_context_window_is_read_from_the_field_that_each_engine_uses(
     assert dataclasses.replace(described, engine="", lacks=()) == description
 
 
-async def test_lm_studio_never_receives_an_object_as_tool_choice_or_max_completion_tokens() -> None:
+async def test_lm_studio_receives_neither_max_completion_tokens_nor_an_object_as_tool_choice() -> (
+    None
+):
     wire = FakeEngine(HI, v1_models=models_document("organization_owner"))
     named = upstream_request(tool_choice=NamedTool("get_weather"))
     fields = {**named.request.fields, "max_completion_tokens": b"9"}
@@ -803,7 +805,7 @@ async def test_a_prompt_is_counted_if_the_engine_has_a_tokenize_endpoint(
         assert {"messages", "tools"} <= body.keys()
 
 
-async def test_a_litellm_proxy_counts_if_its_provider_counts() -> None:
+async def test_a_litellm_proxy_counts_tokens_if_its_provider_counts_them() -> None:
     wire = FakeEngine(v1_models=models_document("openai"), health_liveliness="I'm alive!")
     counted = {"total_tokens": 17, "tokenizer_type": "openai_api", "count_source": "provider"}
     count = wire.gateway.respond(json=counted)
@@ -984,14 +986,14 @@ async def test_the_name_of_the_only_model_is_read_from_a_refusal() -> None:
     assert [request["model"] for request in requests] == ["m", "/opt/e-model", "/opt/e-model"]
 
 
-def test_a_pinned_name_that_is_refused_again_is_an_error() -> None:
+def test_a_second_refusal_is_an_error_although_the_only_model_was_named() -> None:
     wire = httpx.MockTransport(lambda _: httpx.Response(400, content=PINNED.encode()))
     engine = AdaptiveEngine(BackendClient("http://host", pool=MockedPool(wire)))
     with pytest.raises(BackendRefused):
         asyncio.run(replied(engine, upstream_request()))
 
 
-async def test_vllm_is_sent_one_tokenize_request_for_each_text() -> None:
+async def test_vllm_gets_one_tokenize_request_for_each_text() -> None:
     requests: list[JsonObject] = []
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -82,7 +82,7 @@ async def test_equal_requests_without_the_prefix_header_are_sent_to_the_same_mem
 
 
 @pytest.mark.parametrize("error", [DOWN, LOADING])
-async def test_a_request_that_may_fail_is_sent_once_and_opens_no_breaker(
+async def test_a_request_marked_as_may_fail_is_sent_once_and_opens_no_breaker(
     error: TemperError,
 ) -> None:
     servers = FakeServers([HI, [error], [error]], [HI], load_wait=5.0)
@@ -152,12 +152,12 @@ def test_the_description_of_a_pool_has_the_sum_of_slots_and_the_smallest_window(
     )
 
 
-def test_a_pool_lacks_every_feature_that_any_member_lacks() -> None:
+def test_a_pool_lacks_a_feature_if_one_of_its_members_lacks_it() -> None:
     first, other = (Description(("m",), engine="vLLM", lacks=(word,)) for word in ("b", "a"))
     assert described(first, other) == Description(("m",), engine="vLLM", lacks=("a", "b"))
 
 
-async def test_a_pool_returns_token_counts_and_models_of_a_member_and_the_best_health() -> None:
+async def test_a_pool_returns_counts_and_models_of_one_member_but_the_best_health_of_all() -> None:
     servers = FakeServers([], [])
     for member in servers.members:
         member.counts = [7]
@@ -248,8 +248,8 @@ async def test_prompts_with_the_same_beginning_are_sent_to_one_member() -> None:
     assert all(after > before for before, after in zip(together, spread, strict=True))
 
 
-# `running` has a character for each member: its running requests on two slots, or "-" if its slots
-# are unknown. `failures` are the breaker's failures by member.
+# `running` has a character for each member: how many of its two slots are in use, or "-" if its
+# slots are unknown. `failures` has the number of failures that each member's breaker counted.
 @pytest.mark.parametrize(
     ("running", "failures", "pinned", "now", "order"),
     [
@@ -347,7 +347,7 @@ def test_a_member_that_fails_before_its_first_text_is_replaced(
         *("two members at most", "two that are reached", "none is reached", "loads for too long"),
     ],
 )
-def test_an_error_that_does_not_fail_over_or_occurs_at_two_members_is_raised(
+def test_an_error_is_raised_if_it_does_not_fail_over_or_occurs_at_two_members(
     scripts: Scripts, times: int, requests: list[int], *, is_healthy: bool
 ) -> None:
     servers = FakeServers(*scripts)

@@ -112,7 +112,7 @@ def test_a_token_rate_limit_is_not_an_overflow() -> None:
 
 
 @pytest.mark.parametrize("error", [{}, {"message": None, "type": 5, "code": [1]}])
-def test_an_error_without_a_message_gets_the_text_no_explanation(error: JsonObject) -> None:
+def test_an_error_without_a_message_is_reported_as_no_explanation(error: JsonObject) -> None:
     meaning = as_error("http://host", Refusal(502, error))
 
     assert isinstance(meaning, BackendRefused)
@@ -123,7 +123,7 @@ def test_an_error_without_a_message_gets_the_text_no_explanation(error: JsonObje
     ("code", "status"),
     [(400, 400), (429, 429), (599, 599), (200, 500), (600, 500), ("x", 500), (None, 500)],
 )
-def test_the_code_of_an_error_in_a_stream_is_its_status_if_it_is_valid(
+def test_a_valid_code_of_an_error_in_a_stream_is_used_as_its_status(
     code: JsonValue, status: int
 ) -> None:
     assert read_streamed_refusal({"code": code}) == Refusal(status, {"code": code})

@@ -49,7 +49,7 @@ class FailingPool(ConnectionPool):
         if not self._mid_reply:
             raise self._error
         connection = Connection(asyncio.get_running_loop())
-        connection._failure = self._error  # noqa: SLF001 - as if it had broken
+        connection._failure = self._error  # noqa: SLF001 - as if the connection had broken
         return connection
 
 
@@ -59,7 +59,7 @@ def failure(error: Exception, *, mid_reply: bool = False) -> Exception:
         async with BackendClient("http://host", pool=pool).post("/", b"{}", {}) as answer:
             await answer.next_chunk()
 
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - the tests judge it
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - the tests check its type
         asyncio.run(scene())
     return caught.value
 

@@ -148,7 +148,7 @@ def test_temper_models_shows_how_many_tokens_fit_into_memory() -> None:
     assert model_facts[0]["memory"]["trained_context"] == 8192
 
 
-def test_temper_models_with_the_flag_known_lists_profiles() -> None:
+def test_temper_models_lists_profiles_if_the_flag_known_is_set() -> None:
     lines = temper("models", "--known").stdout.splitlines()
     assert {"qwen3-coder", "gpt-oss", "gemma3"} <= set(lines)
 
@@ -205,7 +205,7 @@ def test_signal_handlers_are_restored_after_a_command() -> None:
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_temper_models_with_the_flag_tried_lists_the_tested_models(
+def test_temper_models_lists_the_tested_models_if_the_flag_tried_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -223,7 +223,7 @@ def test_temper_models_with_the_flag_tried_lists_the_tested_models(
     assert (listed["id"], listed["failed"]) == ("tiny", [])
 
 
-def test_tuned_settings_are_shown_by_temper_models_tried_and_temper_config(
+def test_tuned_settings_are_shown_by_the_commands_models_and_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -237,7 +237,7 @@ def test_tuned_settings_are_shown_by_temper_models_tried_and_temper_config(
     assert line not in temper("config", "--defaults").stdout
 
 
-def test_temper_doctor_without_a_server_or_a_model_is_an_error() -> None:
+def test_temper_doctor_fails_if_neither_a_server_nor_a_model_is_found() -> None:
     result = temper("doctor", "--look-at", URL)
     assert result.exit_code == 1
     assert "no server responds" in result.stderr

@@ -119,7 +119,9 @@ def test_a_note_starts_a_new_line(capsys: pytest.CaptureFixture[str]) -> None:
         (f'{{"a": "{200 * "x"}"}}', f'a="{200 * "x"}"'),
     ],
 )
-def test_the_arguments_of_a_call_are_shown_in_python_syntax(arguments: str, brief: str) -> None:
+def test_the_arguments_of_a_call_are_shown_as_keyword_arguments_if_they_are_an_object(
+    arguments: str, brief: str
+) -> None:
     assert describe_call(ToolCall("1", "get_weather", arguments)) == f"get_weather({brief})"
 
 
@@ -192,7 +194,7 @@ def test_the_status_line_shows_the_progress_or_the_reason_of_a_retry(
     assert status.noted == noted
 
 
-def test_interrupt_returns_false_without_a_running_answer() -> None:
+def test_the_method_interrupt_returns_false_if_no_answer_is_running() -> None:
     async def read(_words: str) -> str:
         raise EOFError
 

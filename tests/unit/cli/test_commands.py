@@ -141,7 +141,7 @@ def test_the_json_output_of_temper_models_lists_cached_models_even_with_the_flag
         ]
 
 
-def test_the_error_of_the_embedded_server_names_temper_pull() -> None:
+def test_the_error_of_the_embedded_server_names_the_command_temper_pull() -> None:
     result = temper("serve", "--port", "0", "--hf", "owner/name:Q4_K_M")
     assert result.exit_code == 1
     assert "the embedded server cannot download owner/name:Q4_K_M" in result.stderr

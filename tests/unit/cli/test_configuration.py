@@ -120,7 +120,7 @@ def test_the_json_output_of_temper_config_has_each_value_with_its_origin() -> No
     assert values["server.api_key"] == {"value": HIDDEN, "origin": "some.toml"}
 
 
-def test_temper_config_with_the_flag_defaults_prints_the_example_file() -> None:
+def test_temper_config_prints_the_example_file_if_the_flag_defaults_is_set() -> None:
     output = temper("config", "--defaults").stdout
     assert output == (REPOSITORY / "config" / "temper.toml").read_text(encoding="utf-8")
     assert output == example_file()

@@ -118,7 +118,7 @@ def test_unchanged_lines_and_a_paused_terminal_cause_no_output(
     assert terminal.rows == []
 
 
-def test_show_raises_no_error_if_the_terminal_is_closed(terminal: FakeTerminal) -> None:
+def test_showing_lines_on_a_closed_terminal_raises_no_error(terminal: FakeTerminal) -> None:
     lines = LiveLines(terminal)
     terminal.is_closed = True
     lines.show(["first"])
@@ -135,7 +135,7 @@ def test_lines_are_drawn_on_at_most_half_of_the_screen(terminal: FakeTerminal) -
 
     async def draw() -> None:
         task = asyncio.create_task(keep_drawing(lines, compose, lambda: len(maximums) > 3))
-        while len(maximums) <= 3:  # noqa: ASYNC110 - a timer sets no event
+        while len(maximums) <= 3:  # noqa: ASYNC110 - no event reports that lines were drawn
             await asyncio.sleep(0)
         task.cancel()
 
@@ -144,7 +144,7 @@ def test_lines_are_drawn_on_at_most_half_of_the_screen(terminal: FakeTerminal) -
     assert terminal.rows == [""]
 
 
-def test_live_lines_are_opened_only_on_a_terminal_that_is_not_dumb(
+def test_live_lines_are_opened_only_on_a_terminal_that_can_move_the_cursor(
     terminal: FakeTerminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with open_live_lines(is_wanted=True) as lines:

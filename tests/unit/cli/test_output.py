@@ -18,7 +18,7 @@ from proxy.conversation import json
 from tests.fakes.hostile_text import HOSTILE, has_control
 
 _DIRECT = re.compile(r"click\.s?echo\(|\bConsole\(|(?<![.\w])print\(")
-# direct calls by file: in the two escaping functions, and for settings printed as TOML
+# how many direct calls a file may contain: one in each escaping function, two that print TOML
 _ALLOWED = {"output.py": 1, "safe_console.py": 1, "app.py": 2}
 
 

@@ -49,7 +49,7 @@ def row(stage: RequestStage, record: RequestRecord = RECORD, progress: float | N
         (row(RequestStage.READING, progress=0.4), "reading the prompt 40 %"),
         (
             row(RequestStage.READING, replace(RECORD, tokens=Tokens(output=1))),
-            "generating, 1 token",  # tokens are generated, but not sent before the verdict
+            "generating, 1 token",  # generated, but not yet sent: the reply is not judged yet
         ),
         (row(RequestStage.STREAMING), "generating"),
         (

@@ -60,7 +60,7 @@ async def test_each_state_of_a_backend_is_reported_once(
     assert sum("is loading its model" in message for message in caplog.messages) == 1
 
 
-async def test_without_a_terminal_an_unreachable_backend_is_one_log_line(
+async def test_without_a_terminal_an_unreachable_backend_is_reported_in_one_log_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     output, _ = await follow_states("unreachable", is_terminal=False)

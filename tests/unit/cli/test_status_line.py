@@ -70,7 +70,7 @@ async def test_the_event_loop_redraws_the_line_until_its_end(
     monkeypatch.setattr("proxy.cli.status_line._TICK_SECONDS", 0.0)
     with StatusLine(terminal, clock) as status:
         status.begin("waiting")
-        while not terminal.line:  # noqa: ASYNC110 - a timer sets no event
+        while not terminal.line:  # noqa: ASYNC110 - no event reports that it was drawn
             await asyncio.sleep(0)
         assert terminal.line == "waiting (0 s)"
     clock.now += 5
@@ -99,7 +99,9 @@ async def test_the_line_is_erased_for_output_and_redrawn_after_a_pause(
     status.end()
 
 
-async def test_keys_echoed_after_the_line_are_erased(terminal: FakeTerminal, clock: Clock) -> None:
+async def test_typed_keys_that_the_terminal_echoes_after_the_line_are_erased(
+    terminal: FakeTerminal, clock: Clock
+) -> None:
     status = StatusLine(terminal, clock)
     status.begin("generating")
     status.draw()

@@ -52,7 +52,7 @@ def command(url: str, *others: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def terminal(columns: int) -> Iterator[tuple[int, int]]:
-    """Open a pseudo terminal; return the file numbers of the user's and the program's side."""
+    """Open a pseudo terminal; yield the file descriptors of the user's and the program's side."""
     person, program = pty.openpty()
     fcntl.ioctl(program, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     try:
@@ -95,7 +95,7 @@ def test_top_refreshes_until_q_is_pressed(columns: int, server: str, key: Path) 
 
 
 def read_all(person: int, running: "subprocess.Popen[bytes]") -> None:
-    """Read the remaining output of a program: with a full terminal, it would block."""
+    """Read the output of a program until it ends; it blocks if nobody empties the terminal."""
     with contextlib.suppress(OSError):
         while running.poll() is None:
             os.read(person, 65536)

@@ -54,7 +54,7 @@ def test_the_completion_script_of_each_shell_is_printed(shell: str) -> None:
 
 @pytest.fixture
 def fresh_lookup() -> Iterator[None]:
-    usage._entry_points.cache_clear()  # noqa: SLF001 - no test may use the cache of another
+    usage._entry_points.cache_clear()  # noqa: SLF001 - each test starts with an empty cache
     yield
     usage._entry_points.cache_clear()  # noqa: SLF001
 
@@ -80,7 +80,7 @@ def test_a_checkout_that_is_not_installed_has_all_commands(monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("fresh_lookup")
-def test_without_entry_points_and_temper_evals_the_built_in_commands_work(
+def test_built_in_commands_work_without_entry_points_and_without_temper_evals(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(usage, "entry_points", lambda **_group: ())

@@ -50,7 +50,7 @@ class Pieces:
 
 
 def spelled(length: int) -> Callable[[str], int]:
-    """Return a tokenizer: `length` letters are a token, and so is any other character."""
+    """Return a tokenizer that makes a token of `length` letters or of one other character."""
 
     def count(text: str) -> int:
         runs = re.findall(r"[A-Za-z]+|[^A-Za-z]", text)

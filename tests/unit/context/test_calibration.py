@@ -101,7 +101,9 @@ def test_the_overhead_of_a_message_is_learned_from_two_prompts() -> None:
     assert constants.count_besides(TOOLS) == 300
 
 
-def test_the_overhead_of_a_message_is_learned_again_after_twice_as_many_new_messages() -> None:
+def test_the_overhead_of_a_message_is_learned_again_when_twice_as_many_messages_were_added() -> (
+    None
+):
     constants = Constants()
     for count in (2, 12):
         constants.observe(TOOLS, count, 9 * count, 10_000)

@@ -113,7 +113,7 @@ def test_an_empty_digest_has_no_tokens() -> None:
     assert digest(400).size == 0
 
 
-def test_a_digest_without_room_only_counts_the_omitted_steps() -> None:
+def test_if_a_digest_has_no_room_it_only_counts_the_omitted_steps() -> None:
     summary = digest(-5, *many(7))
     assert summary.message().text.splitlines()[1:] == ["- (7 steps before these are left out)"]
     assert COUNTS.of(summary.message()) <= summary.size

@@ -52,7 +52,7 @@ def test_an_image_counts_as_a_constant_number_of_tokens() -> None:
     assert weight(history(said("user", "Hi"))[0]).media == 0
 
 
-def test_the_size_of_tools_is_that_of_their_json() -> None:
+def test_tools_have_the_size_of_their_json() -> None:
     assert MessageSizes().weigh_tools((TOOL, TOOL)) == 20
 
 
@@ -85,7 +85,7 @@ def test_only_the_sizes_of_the_most_recently_used_messages_are_cached() -> None:
     assert scales.weigh(second) == remembered
 
 
-def test_long_messages_are_counted_in_slices_and_once() -> None:
+def test_long_messages_are_counted_only_once_and_in_slices() -> None:
     scales = MessageSizes()
     short, long = history(said("user", "one line"), said("user", "a line of many\n" * 9_000))
     assert len(list(scales.weigh_gradually((short, long)))) > 5

@@ -144,7 +144,9 @@ class RecordingCounts(Pieces):
 
 
 @pytest.mark.parametrize("doublings", [0, 3, 6, 9])
-def test_halving_a_long_result_counts_no_text_far_above_the_watermark(doublings: int) -> None:
+def test_halving_a_long_result_counts_no_text_much_longer_than_the_watermark(
+    doublings: int,
+) -> None:
     call, long = step(0, 1_500)
     result = tool_result("call_0", (long.text + "\n") * 2**doublings)
     counting = RecordingCounts()
@@ -283,7 +285,7 @@ def test_any_history_is_shortened_to_a_valid_prompt_that_fits_the_window(
 
 @MANY
 @given(TAPES, SLOTS, st.integers(0, 100))
-def test_appended_messages_only_extend_a_prompt_until_the_next_cut(
+def test_until_the_next_cut_appended_messages_change_no_earlier_part_of_the_prompt(
     tape: bytes, slot: int, share: int
 ) -> None:
     messages = healed(tape)

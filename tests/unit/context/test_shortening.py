@@ -77,7 +77,7 @@ def test_three_unusual_lines_in_a_short_result_come_first() -> None:
     assert set(first(text, 3)) == set(odd)
 
 
-def test_both_ends_of_a_log_come_before_its_frequent_error_lines() -> None:
+def test_the_first_and_last_line_of_a_log_come_before_its_frequent_error_lines() -> None:
     log = [
         line.replace("INFO", "ERROR") if index % 3 == 0 else line for index, line in enumerate(LOG)
     ]
@@ -85,7 +85,7 @@ def test_both_ends_of_a_log_come_before_its_frequent_error_lines() -> None:
     assert first(text, 3) == ["fatal", log[0], log[3]]
 
 
-def test_the_line_with_a_keyword_comes_before_both_ends_if_all_lines_differ() -> None:
+def test_if_all_lines_differ_a_keyword_comes_before_the_first_and_last_line() -> None:
     text = "one,\ntwo;\nthree:\nuser_id = 7\nfive.\nsix!"
     assert first(text, 9) == ["user_id = 7", "one,", "six!"]
 
@@ -122,7 +122,7 @@ def test_an_overlong_line_keeps_the_part_around_the_keyword() -> None:
     assert len(line) <= 100
 
 
-def test_only_the_two_ends_of_a_long_result_are_searched_for_salient_lines() -> None:
+def test_only_the_beginning_and_end_of_a_long_result_are_searched_for_salient_lines() -> None:
     assert first(f"a\nid 1\n{PLAIN_LISTING}", 1) == ["id 1"]
     assert first(f"{PLAIN_LISTING}id 2\nz", 1) == ["id 2"]
     assert "id 3" not in first(f"{PLAIN_LISTING}id 3\n{PLAIN_LISTING}", 99)
@@ -163,7 +163,7 @@ PLAIN = "red\n" * 100
 ERRORS = "\n".join(f"error {number} in part {number}" for number in range(90))
 
 
-def test_a_stub_shows_the_call_the_size_and_both_ends() -> None:
+def test_a_stub_shows_the_call_and_the_size_and_both_ends_of_its_result() -> None:
     text = "first line\n" + "more\n" * 50 + "last line\n"
     assert stub(CALL, text) == "[cut, 271 chars] look path:a.py: first line | last line"
 
@@ -210,7 +210,7 @@ def test_an_overlong_line_of_a_gist_keeps_the_part_with_the_value() -> None:
     assert gist("charged 4f3a-b2c3d4 a second time", 14) == "charged 4f3a-b2c3d4…"
 
 
-def test_head_and_tail_keep_both_ends_and_note_the_original_size() -> None:
+def test_the_function_head_and_tail_keeps_the_beginning_and_end_and_notes_the_size() -> None:
     text = "".join(f"<{number}>" for number in range(2_000))
     made = head_and_tail(text, 400, 0.5)
     assert made.startswith("<0><1><2>")
@@ -219,13 +219,15 @@ def test_head_and_tail_keep_both_ends_and_note_the_original_size() -> None:
     assert count_rough_tokens(made) <= 400
 
 
-def test_head_and_tail_keep_at_most_the_given_share_of_the_characters() -> None:
+def test_the_function_head_and_tail_keeps_at_most_the_given_share_of_characters() -> None:
     text = "word " * 2_000
     assert len(head_and_tail(text, 5_000, 0.1)) <= 1_000
 
 
 @pytest.mark.parametrize(("limit", "share"), [(5, 0.5), (400, 0.001)])
-def test_head_and_tail_without_space_return_only_the_note(limit: int, share: float) -> None:
+def test_the_function_head_and_tail_returns_only_the_note_if_there_is_no_space(
+    limit: int, share: float
+) -> None:
     made = head_and_tail("word " * 2_000, limit, share)
     assert made == "[… the middle of 10000 characters is left out …]"
 

@@ -14,7 +14,7 @@ ONE, TWO, THREE = map(user_message, ("one", "two", "three"))
 TOOLS_KEY = 7
 
 
-def test_longest_returns_the_total_of_the_longest_known_prefix() -> None:
+def test_the_method_longest_returns_the_total_of_the_longest_known_prefix() -> None:
     totals = KnownPromptTotals()
     totals.note((ONE,), TOOLS_KEY, 10)
     totals.note((ONE, TWO), TOOLS_KEY, 20)
@@ -23,7 +23,7 @@ def test_longest_returns_the_total_of_the_longest_known_prefix() -> None:
     assert totals.longest((user_message("one"), THREE), TOOLS_KEY) == (1, 10)
 
 
-def test_longest_returns_none_for_a_prompt_with_a_different_beginning() -> None:
+def test_the_method_longest_returns_none_for_a_prompt_with_another_beginning() -> None:
     totals = KnownPromptTotals()
     totals.note((ONE, TWO), TOOLS_KEY, 20)
     assert totals.longest((TWO, ONE), TOOLS_KEY) is None
@@ -147,7 +147,7 @@ def test_only_one_of_two_equal_messages_is_listed_as_unknown() -> None:
 
 
 def test_a_partly_counted_prompt_does_not_change_the_constants() -> None:
-    """Otherwise an error of the estimate would be attributed to the template, and change cuts."""
+    """Otherwise the error of an estimated message would count as overhead of the template."""
     book = TokenBook()
     counted, guessed = user_message("word " * 300), user_message("a few words")
     book.learn(counted, 300)
@@ -214,7 +214,7 @@ def test_a_prompt_count_far_below_the_estimate_means_truncation() -> None:
 
 
 @pytest.mark.parametrize("total", [1_900, 3_900, 4_000, 9_000])
-def test_a_total_near_the_estimate_does_not_mean_truncation(total: int) -> None:
+def test_a_total_of_more_than_half_the_estimate_does_not_mean_truncation(total: int) -> None:
     assert calibrated().observe_total((message_of(3_500),), (), total, WINDOW) is None
 
 
@@ -255,7 +255,7 @@ def test_no_truncation_is_reported_if_messages_were_counted() -> None:
     assert book.observe_total((message_of(10_000),), (), 3_900, WINDOW) is None
 
 
-def test_messages_estimated_within_note_guesses_are_collected() -> None:
+def test_messages_estimated_within_a_block_of_note_guesses_are_collected() -> None:
     book = learn_all((HI,), TokenBook())
     book.of(LONG)
     with book.note_guesses() as guessed:

@@ -23,11 +23,11 @@ def test_a_result_after_another_message_belongs_to_its_call() -> None:
     assert (second.indexes, second.number) == ([0, 2], 0)
 
 
-def test_a_call_without_all_results_is_no_unit() -> None:
+def test_calls_form_no_unit_if_one_of_them_has_no_result() -> None:
     assert units(called(call("a"), call("b")), result("a")) == []
 
 
-def test_no_unit_has_system_messages_or_the_first_user_message_or_orphaned_results() -> None:
+def test_no_unit_contains_a_system_message_an_orphaned_result_or_the_first_user_message() -> None:
     everything = [
         said("system", "Be brief."),
         said("developer", "Be kind."),

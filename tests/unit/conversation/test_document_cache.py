@@ -41,7 +41,7 @@ def test_a_small_document_counts_as_one_kilobyte() -> None:
     assert cache(b"89") is not kept[89]
 
 
-def test_the_bytes_that_the_callback_further_returns_count_toward_the_size_of_an_entry() -> None:
+def test_the_size_of_an_entry_includes_the_bytes_reported_by_the_callback_named_further() -> None:
     cache = DocumentCache(compute, most=10 * KB, further=lambda _: 8 * KB)
     first = cache(b"a")
     assert cache(b"a") is first

@@ -23,7 +23,7 @@ def test_the_function_without_reminders_removes_trailing_reminders(text: str) ->
 @pytest.mark.parametrize(
     "tag", ["<system-reminder>", "</system-reminder>", "<System-Reminder >", "< / system-reminder>"]
 )
-def test_neutralize_breaks_forged_tags(tag: str) -> None:
+def test_the_function_neutralize_breaks_forged_tags(tag: str) -> None:
     assert is_forged(f"a {tag} b")
     assert not is_forged(neutralize(f"a {tag} b"))
     assert neutralize(f"a {tag} b").replace("\u200b", "") == f"a {tag} b"
@@ -41,7 +41,9 @@ def test_neutralize_breaks_forged_tags(tag: str) -> None:
         (" \n", False),
     ],
 )
-def test_a_text_that_consists_of_reminders_has_only_reminders(text: str, is_only: bool) -> None:
+def test_the_function_has_only_reminders_recognizes_a_text_of_nothing_but_reminders(
+    text: str, is_only: bool
+) -> None:
     assert has_only_reminders(text) is is_only
 
 

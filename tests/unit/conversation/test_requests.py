@@ -62,7 +62,7 @@ def test_the_method_choosing_changes_the_attribute_and_the_field_tool_choice() -
     assert (request.tool_choice, request.fields["tool_choice"]) == (ToolUse.AUTO, b'"auto"')
 
 
-def test_the_method_or_else_sets_only_unset_thinking_options() -> None:
+def test_defaults_replace_only_unset_thinking_options() -> None:
     assert UNSAID.or_else(None) is UNSAID
     assert ThinkingOptions(effort="high").or_else(is_on=False) == ThinkingOptions(False, "high")
 
@@ -77,7 +77,7 @@ def test_the_method_or_else_sets_only_unset_thinking_options() -> None:
         (ThinkingOptions(budget=9), ""),
     ],
 )
-def test_the_method_or_else_does_not_override_the_clients_thinking_options(
+def test_defaults_do_not_override_thinking_options_of_the_client(
     options: ThinkingOptions, effort: str
 ) -> None:
     assert options.or_else(None, "low").effort == effort
@@ -95,7 +95,7 @@ def test_the_method_or_else_does_not_override_the_clients_thinking_options(
         (b"null", ("x",), ("x",)),
     ],
 )
-def test_added_stop_strings_come_after_those_of_the_client_up_to_the_limit(
+def test_stop_strings_are_added_after_those_of_the_client_up_to_the_limit(
     sent: bytes | None, stops: tuple[str, ...], together: tuple[str, ...]
 ) -> None:
     request = Request("m", (), {} if sent is None else {"stop": sent})

@@ -44,6 +44,6 @@ def test_a_harmless_value_of_a_refused_field_is_accepted() -> None:
     assert raised.value.param == "n"
 
 
-def test_rows_and_copies_build_a_row_for_each_name() -> None:
+def test_the_functions_rows_and_copies_build_a_row_for_each_name() -> None:
     assert rows(IGNORED, "a b") == {"a": IGNORED, "b": IGNORED}
     assert copies("a b", "x.") == {"a": copy_to("x.a"), "b": copy_to("x.b")}

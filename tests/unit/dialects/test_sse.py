@@ -143,7 +143,7 @@ def test_data_is_encoded_as_one_event() -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "", "a\nb", "a\r\nb\n", "\r\r", "data: x\n\ndata: y"])
-def test_line_ends_in_data_and_comments_cannot_start_another_field(text: str) -> None:
+def test_line_breaks_within_data_or_comments_cannot_start_another_field(text: str) -> None:
     normal = text.replace("\r\n", "\n").replace("\r", "\n")
 
     assert decode([encode_data(text.encode())]) == [Event(normal)]

@@ -112,8 +112,8 @@ def test_an_empty_answer_has_every_required_member(name: str) -> None:
     assert answer_of(name, PLAIN[name], []) == PLAIN_ANSWERS[name]
 
 
-# The SDK's type of each answer. These types do not allow calls that the server executed between
-# messages, and they differ in usage, because Temper forwards the engine's usage.
+# The SDK's type of each answer. Two kinds of answers do not satisfy it: those that show calls which
+# the server executed, and those with the engine's usage, which Temper forwards unchanged.
 ANSWERS: dict[str, type[BaseModel]] = {
     "chat": ChatCompletion,
     "messages": Message,

@@ -1,17 +1,17 @@
 """Wire tables: rows of input and output bytes for every dialect and every engine format.
 
-A table is a text file in `wire/`. A line `# ...` names the behavior that the rows after it protect.
-A row is an input, ` => ` and its output. An output on a separate line begins with `=> `. The output
-of a refused input begins with `! `:
+A table is a text file in `wire/`. A line `# ...` names the behavior that the rows below it test.
+A row is an input, ` => ` and its output. An output on a line of its own begins with `=> `. The
+output of a refused input begins with `! `:
 
     # a forced call needs a tool
     "tool_choice":"required" => ! tool_choice: A tool call is required, but `tools` is empty.
 
-Of a JSON object only the members that differ are shown: an input is compared with the plain request
-of the dialect (`PLAIN`), and an output with the output for that request. `-name` is a missing
-member. ` | ` separates further inputs. A reply has one event per line. After an intended change
-`python -m tests.unit.dialects.wire_tables` rewrites all outputs, and the diff shows each changed
-byte.
+JSON objects are shortened. An input shows only the members in which it differs from the plain
+request of the dialect (`PLAIN`); an output shows only those in which it differs from the output for
+the plain request. `-name` means that the member is missing. ` | ` separates the parts of an input.
+A reply has one event per line. After an intended change,
+`python -m tests.unit.dialects.wire_tables` rewrites all outputs; the diff shows each changed byte.
 """
 
 import re
@@ -225,7 +225,7 @@ def made(kind: type, raw: object) -> object:
         return kind(**raw)
     try:
         return msgspec.convert(raw, kind)
-    except TypeError:  # msgspec cannot convert to the type of arbitrary JSON
+    except TypeError:  # msgspec cannot convert to the recursive type of any JSON
         return tuple(raw) if isinstance(raw, list) else raw
 
 
@@ -266,7 +266,7 @@ def upstream_row(engine: str, sent: str) -> str:
 
 
 def reply_row(engine: str, sent: str) -> str:
-    """Show the parts of a reply, one event per line up to `(end)`, or of an error with a status."""
+    """Show the parts of a reply: its events, one per line, and `(end)`; or `error ` and a body."""
     if sent.startswith("error "):
         error = {
             "chat": chat_replies.decode_error,
@@ -335,7 +335,7 @@ def answer_of(name: str, body: bytes, events: list[replies.ReplyEvent]) -> bytes
 
 
 def stream_row(name: str, sent: str) -> str:
-    """Show the stream for `members | events`; check that batches of events do not change it."""
+    """Show the stream for `members | events`; check that it is the same for a single batch."""
     members, _, script = sent.partition(" | ")
     answering = DIALECTS[name].decode(complete_body(PLAIN[name], members), Client()).answering
     events, alone, together = events_of(script), answering.begin(None), answering.begin(None)

@@ -159,7 +159,9 @@ async def test_readiness_fails_and_no_further_check_is_made_if_the_server_is_unr
     assert url in results[-1].finding.summary
 
 
-async def test_without_a_server_or_a_model_examine_raises_invalid_configuration() -> None:
+async def test_examine_raises_invalid_configuration_if_neither_a_server_nor_a_model_is_set() -> (
+    None
+):
     with pytest.raises(InvalidConfiguration, match="nothing to serve"):
         _ = [result async for result in examine(Settings())]
 

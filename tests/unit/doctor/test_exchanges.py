@@ -17,7 +17,7 @@ from tests.fakes.ailing import Ailment, examined
         (Ailment.FAILS_ODDLY, "overflow", "warn", "too much for me"),
     ],
 )
-async def test_each_defect_of_a_server_is_found_by_one_check_which_says_what_to_do(
+async def test_each_defect_of_a_server_is_found_by_a_check_whose_remedy_says_what_to_do(
     ailment: Ailment, title: str, status: Severity, summary: str
 ) -> None:
     result = (await examined(ailment))[title]
@@ -26,7 +26,9 @@ async def test_each_defect_of_a_server_is_found_by_one_check_which_says_what_to_
     assert result.remedy
 
 
-async def test_prompt_cache_and_token_count_are_skipped_if_no_reply_is_complete() -> None:
+async def test_the_checks_of_prompt_cache_and_token_count_are_skipped_if_no_reply_is_complete() -> (
+    None
+):
     results = await examined(Ailment.BREAKS_OFF)
     assert results["prompt cache"].status == "skipped"
     assert results["token count"].status == "skipped"
@@ -41,7 +43,7 @@ async def test_the_checks_of_a_healthy_model_return_measured_values() -> None:
     assert results["speed"].measured == {"reads_per_second": 900.4, "writes_per_second": 35.3}
 
 
-async def test_failed_checks_return_measured_values() -> None:
+async def test_the_checks_of_a_defective_model_also_return_measured_values() -> None:
     measured = (await examined(Ailment.CALLS_LATE))["forced call"].measured
     assert measured == {"calls": "attempt 2", "engine_parses_calls": True}
     assert (await examined(Ailment.NEVER_CALLS))["forced call"].measured == {"calls": "never"}

@@ -113,7 +113,7 @@ async def test_a_recording_without_exchanges_raises_invalid_configuration(tmp_pa
         await examine_recording(tmp_path)
 
 
-def test_doctor_with_cache_prints_tables_or_json(tmp_path: Path) -> None:
+def test_temper_doctor_prints_tables_or_json_if_the_flag_cache_is_set(tmp_path: Path) -> None:
     path = write_recording(
         tmp_path,
         [record_exchange(SYSTEM, QUESTION), record_exchange(SYSTEM, QUESTION, *LATER, cached=990)],

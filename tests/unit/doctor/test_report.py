@@ -59,7 +59,7 @@ def test_the_summary_counts_passed_warned_and_failed_checks() -> None:
     assert summary([PASSED, WARNED, FAILED]) == "1 checks passed, 1 warned, 1 failed."
 
 
-def test_document_has_all_fields_of_each_result() -> None:
+def test_the_json_document_has_all_fields_of_each_result() -> None:
     report = document([PASSED, FAILED])
     assert report["ok"] is False
     names = ("model", "check", "status", "found", "remedy", "copy")

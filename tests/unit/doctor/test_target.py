@@ -9,12 +9,12 @@ def response_with(document: dict[str, object]) -> ServerResponse:
     return ServerResponse(500, document, httpx.Headers())  # type: ignore[arg-type]
 
 
-def test_count_returns_none_for_a_value_that_is_no_integer() -> None:
+def test_the_function_count_returns_none_for_a_value_that_is_no_integer() -> None:
     assert count(DOCUMENT, "usage", "prompt_tokens") == 3  # type: ignore[arg-type]
     assert count(DOCUMENT, "usage", "odd") is None  # type: ignore[arg-type]
 
 
-def test_error_message_is_the_message_in_the_response_or_its_status() -> None:
+def test_the_error_message_is_read_from_the_response_or_else_names_its_status() -> None:
     assert response_with({"error": {"message": "no"}}).error_message == "no"
     assert response_with({"error": "no"}).error_message == "no"
     assert response_with({}).error_message == "status 500"

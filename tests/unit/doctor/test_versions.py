@@ -7,7 +7,7 @@ import pytest
 from proxy.doctor.versions import describe_engine, describe_versions, find_commit
 
 
-def test_describe_versions_returns_the_versions_of_temper_commit_python_and_engine() -> None:
+def test_describe_versions_lists_temper_its_commit_the_python_version_and_the_engine() -> None:
     versions = describe_versions()
     assert [*versions] == ["temper", "commit", "python", "engine"]
     assert all(isinstance(value, str) and value for value in versions.values())

@@ -141,9 +141,7 @@ def test_a_failed_result_before_a_successful_result_causes_no_check() -> None:
     assert cause((*after_result(ERROR), *later)) is None
 
 
-def test_the_policy_off_prevents_checks_and_the_policy_always_checks_after_every_tool_result() -> (
-    None
-):
+def test_the_close_out_setting_off_makes_no_check_and_always_makes_one_after_each_result() -> None:
     assert cause(after_result(ERROR), CloseOut.OFF) is None
     assert cause(after_result("sunny"), CloseOut.ALWAYS) == Cause("always")
     assert cause(after_result(ERROR), CloseOut.ALWAYS) == Cause(

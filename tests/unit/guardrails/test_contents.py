@@ -49,7 +49,7 @@ def test_parts_of_joined_contents_keep_their_bytes() -> None:
     ("content", "text"),
     [("a", "a"), (None, ""), (7, ""), ([TEXT, IMAGE, TEXT], "seen\nseen"), ([7, {"text": 7}], "")],
 )
-def test_the_text_of_a_content_is_that_of_its_joined_text_parts(
+def test_the_text_of_a_content_consists_of_its_joined_text_parts(
     content: JsonValue, text: str
 ) -> None:
     assert text_of(json.dump(content)) == text

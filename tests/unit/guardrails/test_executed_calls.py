@@ -67,7 +67,7 @@ def test_calls_with_different_unlisted_members_of_an_open_schema_differ(
     assert not are_alike(SENT, {**SENT, "total": 105}, schema, "", is_exact=False)
 
 
-def test_texts_that_differ_in_case_are_alike_unless_the_user_names_both() -> None:
+def test_texts_that_differ_in_case_are_alike_unless_the_user_names_both_spellings() -> None:
     assert are_alike("a.txt", "A.txt", None, "Delete a.txt.", is_exact=False)
     assert not are_alike("a.txt", "A.txt", None, "Delete a.txt and A.txt.", is_exact=False)
     assert are_alike([1, {"a": "X"}], ["1", {"a": "x"}], None, "", is_exact=False)

@@ -113,13 +113,13 @@ def test_the_nudge_after_an_unknown_syntax_allows_a_call_or_an_empty_message() -
     assert "call respond with an empty message" in nudge.text
 
 
-def test_a_reply_that_can_still_become_done_may_be_about_the_nudge() -> None:
+def test_a_reply_that_may_still_become_the_word_done_may_be_about_the_nudge() -> None:
     assert all(map(nudges.is_done, ("DONE", " **Done.** ")))
     assert all(map(nudges.may_be_about_nudge, ("", "D", "**don", "DONE")))
     assert not any(map(nudges.may_be_about_nudge, ("DONE it", "No, it")))
 
 
-def test_a_reply_that_can_still_become_a_copy_of_a_nudge_may_be_about_the_nudge() -> None:
+def test_a_reply_that_may_still_become_a_copy_of_a_nudge_may_be_about_the_nudge() -> None:
     copy = "get_time has run. Now do the next step, about Oslo: call the tool."
     assert nudges.copies_nudge(copy)
     assert all(nudges.may_be_about_nudge(copy[:size]) for size in range(len(copy)))

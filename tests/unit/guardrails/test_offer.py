@@ -17,7 +17,7 @@ def test_the_respond_tool_is_offered_after_the_client_tools() -> None:
     assert OFFER.is_respond("respond")
 
 
-def test_only_client_tools_are_offered_if_respond_is_not_offered() -> None:
+def test_only_client_tools_are_offered_if_there_is_no_respond_tool() -> None:
     offer = replace(OFFER, respond=None)
     assert offer.everything == (WEATHER, CLOCK)
     assert not offer.is_respond("respond")
@@ -27,14 +27,14 @@ def test_only_the_tool_that_the_tool_choice_names_is_offered() -> None:
     assert replace(OFFER, choice=NamedTool("get_time")).callable_names == ("get_time",)
 
 
-def test_only_allowed_tools_and_respond_may_be_called_and_are_due() -> None:
+def test_only_allowed_tools_and_the_respond_tool_may_be_called_and_are_due() -> None:
     offer = replace(OFFER, allowed=frozenset(("get_time",)))
     assert offer.due == (CLOCK, OWN)
     assert offer.everything == (WEATHER, CLOCK, OWN)
     assert [offer.may_call(tool.name) for tool in offer.everything] == [False, True, True]
 
 
-def test_respond_is_not_due_if_a_workflow_step_is_missing_or_the_tool_choice_names_a_tool() -> None:
+def test_the_respond_tool_is_not_due_if_a_step_is_missing_or_the_choice_names_a_tool() -> None:
     assert replace(OFFER, choice=NamedTool("get_time")).due == (CLOCK,)
     workflow = Workflow(("get_time",), (), ("get_weather",))
     assert replace(OFFER, workflow=workflow).due == (CLOCK,)

@@ -300,7 +300,7 @@ def test_take_space_removes_only_white_space_before_the_first_text() -> None:
     assert splitter.take_space() == ""
 
 
-def test_reasoning_is_held_back_only_while_it_may_be_the_closing_tag() -> None:
+def test_reasoning_is_held_back_only_while_its_end_may_begin_the_closing_tag() -> None:
     splitter = ReasoningSplitter()
     assert splitter.feed("<think>\nI see") == [ReasoningDelta("I see")]
     assert splitter.feed(" a <") == [ReasoningDelta(" a")]
@@ -427,7 +427,7 @@ def test_settle_returns_held_text_as_reasoning_only_after_a_closing_tag() -> Non
     assert ReasoningSplitter(is_opened=True).settle() == []
 
 
-def test_the_three_replies_after_a_reply_that_closes_reasoning_are_expected_to_close_it() -> None:
+def test_after_a_reply_closes_reasoning_the_next_three_are_expected_to_do_the_same() -> None:
     habit = ThoughtHabit()
     habit.note(is_shown=False)
     assert habit.expected_replies == 0

@@ -201,7 +201,7 @@ def test_a_complete_member_of_a_result_is_an_echo() -> None:
         ("It rains.", False),
     ],
 )
-def test_json_without_a_sentence_counts_as_an_echo_in_a_retry(text: str, expected: bool) -> None:
+def test_in_a_retry_json_without_a_sentence_counts_as_an_echo(text: str, expected: bool) -> None:
     assert is_echo(text, OFFER, is_retry=True) is expected
     assert not is_echo(text, FRESH, is_retry=True)
 
@@ -214,7 +214,9 @@ def test_json_without_a_sentence_counts_as_an_echo_in_a_retry(text: str, expecte
         replace(OFFER, instructions=("Always answer with one JSON object.",)),
     ],
 )
-def test_a_copied_result_is_an_answer_if_the_user_requested_json(offer: OfferedTools) -> None:
+def test_a_copied_result_is_an_answer_if_json_or_the_exact_result_was_requested(
+    offer: OfferedTools,
+) -> None:
     assert not is_echo(WEATHER_RESULT, offer, is_retry=True)
     assert not may_become_echo(WEATHER_RESULT, offer, is_retry=True)
 
@@ -295,7 +297,7 @@ def test_words_in_json_returns_the_only_sentence_of_a_json_object(text: str, wor
         pytest.param(PARIS_CALL + 20_000 * " ", False, id="a text that is too long"),
     ],
 )
-def test_a_text_is_a_mere_repetition_of_calls_if_all_its_calls_of_known_tools_have_run(
+def test_a_text_only_repeats_calls_if_all_its_calls_of_known_tools_have_run(
     text: str, is_recited: bool
 ) -> None:
     shown = list_shown_calls(text, OFFER)

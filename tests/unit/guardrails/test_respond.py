@@ -171,7 +171,7 @@ def test_the_message_of_parsed_arguments_is_extracted(arguments: JsonValue, mess
 
 @pytest.mark.parametrize("arguments", ['{"', '{"m', ' { "message', '{"message"', '{"message": '])
 def test_arguments_that_end_before_the_message_give_an_empty_message(arguments: str) -> None:
-    """Simulation, seed 1577: the client received `{"m` after the deadline."""
+    """The simulation (seed 1577) found that a client received `{"m` after the deadline."""
     assert extract_message(arguments) == ""
 
 

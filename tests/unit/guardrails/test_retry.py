@@ -88,13 +88,13 @@ def test_a_disabled_kind_of_attempt_is_replaced_by_the_next_kind_or_by_no_attemp
     assert next_attempt([Failure(FIRST, defect)], policy, 3, disabled) == following
 
 
-def test_without_the_constrained_attempt_a_second_nudge_is_sent() -> None:
+def test_a_second_nudge_is_sent_if_the_constrained_attempt_is_disabled() -> None:
     failures = [Failure(FIRST, Defect.BROKEN_ARGUMENTS), Failure(NUDGED, Defect.BROKEN_ARGUMENTS)]
     assert next_attempt(failures, REQUIRE, 3, ["constrained"]) == NUDGED
     raw = [Failure(FIRST, Defect.UNREADABLE), Failure(RAW, Defect.BROKEN_ARGUMENTS)]
     assert next_attempt(raw, REQUIRE, 3, ["constrained"]) == NUDGED_RAW
 
 
-def test_a_raw_attempt_has_no_replacement() -> None:
+def test_a_disabled_raw_attempt_is_not_replaced_by_another_attempt() -> None:
     disabled: list[AttemptKind] = ["raw"]
     assert next_attempt([Failure(FIRST, Defect.UNREADABLE)], REQUIRE, 3, disabled) is None

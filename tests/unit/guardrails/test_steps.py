@@ -43,17 +43,19 @@ def test_a_prerequisite_may_require_the_same_argument(
     assert steps == (() if is_met else ("read",))
 
 
-def test_a_call_without_the_argument_of_its_prerequisite_matches_no_earlier_call() -> None:
+def test_a_call_without_the_argument_that_its_prerequisite_compares_matches_no_earlier_call() -> (
+    None
+):
     assert steps_before("edit", {}, RULES, [completed_call("read", {})]) == ("read",)
 
 
-def test_a_prerequisite_without_an_argument_is_met_by_any_call() -> None:
+def test_a_prerequisite_without_an_argument_is_met_by_any_call_of_its_tool() -> None:
     assert steps_before("push", {}, RULES, [completed_call("read")]) == ("test",)
     assert steps_before("push", {}, RULES, [completed_call("test")]) == ()
     assert steps_before("read", {}, RULES, []) == ()
 
 
-def test_a_terminal_tool_requires_all_steps_first() -> None:
+def test_before_a_terminal_tool_may_run_all_steps_must_have_run() -> None:
     assert steps_before("done", {}, RULES, [completed_call("test")]) == ("read",)
     assert steps_before("done", {}, RULES, [completed_call("test"), completed_call("read")]) == ()
     assert steps_before("done", {}, NO_RULES, []) == ()

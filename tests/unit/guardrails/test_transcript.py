@@ -114,13 +114,13 @@ def test_a_round_that_repeats_earlier_calls_and_results_counts_as_idle() -> None
     "status",
     ["running", '{"status": "in_progress"}', "Build 40% done", "not ready, try again", "queued"],
 )
-def test_a_round_with_a_running_job_is_not_idle(status: str) -> None:
+def test_a_round_whose_result_reports_a_running_job_is_not_idle(status: str) -> None:
     assert is_pending(status)
     assert rounds_since_user(round_of(status) * 9) == Rounds(9)
 
 
 @pytest.mark.parametrize("result", ["sunny, 20 degrees", "done", "still " + "x" * 600, "100"])
-def test_a_result_that_reports_no_running_job_is_not_pending(result: str) -> None:
+def test_a_result_is_not_pending_if_it_reports_no_running_job(result: str) -> None:
     assert not is_pending(result)
 
 
@@ -145,7 +145,7 @@ def test_the_same_call_with_the_same_result_three_times_is_a_loop() -> None:
     assert find_loop([LOOK] * 2, limit=2) == Loop("look", {"x": 1}, 2)
 
 
-def test_fewer_than_three_or_different_calls_are_not_a_loop() -> None:
+def test_two_equal_calls_or_three_that_differ_are_not_a_loop() -> None:
     assert find_loop([]) is None
     assert find_loop([LOOK] * 2) is None
     assert find_loop([LOOK, replace(LOOK, result="other"), LOOK, LOOK]) is None

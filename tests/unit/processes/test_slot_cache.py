@@ -17,6 +17,7 @@ from starlette.routing import Route
 from proxy.processes.launch import LaunchPlan
 from proxy.processes.process import Process, RunningServer
 from proxy.processes.slot_cache import SlotCache
+from proxy.processes.slot_files import SavedSlot
 from tests.fakes.sockets import listening
 from tests.timeouts import TIMEOUT_SECONDS, with_timeout
 
@@ -279,7 +280,19 @@ async def test_files_that_cannot_be_removed_after_a_crash_are_never_restored(
         hidden = folder.rename(folder.with_name("hidden"))
         await process.stop()
     hidden.rename(folder)
-    assert "server: saved prompt caches cannot be removed, so they are not restored" in caplog.text
+    assert "server: saved prompt caches cannot be removed, so none will be restored" in caplog.text
+    await runs.run_once()
+    assert runs.server.requests == []
+
+
+@with_timeout
+async def test_a_file_that_was_not_restored_and_cannot_be_removed_disables_the_cache(
+    runs: ServerRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 5429 of the simulation: the file crashed the server at each start."""
+    await runs.run_once()
+    monkeypatch.setattr(SavedSlot, "remove", lambda _: False)  # e.g. on a read-only disk
+    await runs.run_once("damaged")
     await runs.run_once()
     assert runs.server.requests == []
 

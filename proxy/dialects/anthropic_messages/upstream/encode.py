@@ -66,7 +66,7 @@ _BLANK = frozenset({b"null", b'""'})
 
 
 def encode_tool(tool: Tool) -> bytes:
-    """Write a tool without `strict`, which limits schemas; Temper validates arguments itself."""
+    """Write a tool without `strict`: it limits schemas, and Temper validates arguments itself."""
     function = json.split_object(json.split_object(tool.source)["function"])
     members = {"name": json.dump(tool.name)}
     if (description := function.get("description", b"null").strip()) not in _BLANK:

@@ -61,7 +61,7 @@ _SHORTEST_LIMIT = 4096  # tokens; all of Anthropic's models allow at least this 
 class ModelLimits:
     """The backend's name of a model, and the model's limits in tokens, None if unknown.
 
-    `longest_answer` is the limit of an answer, `window` that of prompt and answer together.
+    `longest_answer` limits the answer, and `window` limits prompt and answer together.
     """
 
     model: str

@@ -69,7 +69,7 @@ _SAMPLING = {
     if row.target.startswith(_GROUP)
 }
 _WRITTEN_HERE = ("num_predict", "stop")  # options that `_request` and `_fields` translate
-# all other options, such as `num_ctx`, which Ollama applies when it loads the model
+# all other options; Ollama applies them, for example `num_ctx`, when it loads the model
 _LOADING = KNOWN_OPTIONS - {*_SAMPLING, *_WRITTEN_HERE}
 _COPIED = ("logprobs", "top_logprobs", "temper")
 _PLAIN = frozenset(("role", "content"))  # the members of a message that needs no conversion
@@ -180,7 +180,8 @@ def _thinking(think: bool | str | None) -> ThinkingOptions:  # noqa: FBT001 - as
 def _load_options(
     options: Options, names: Iterable[str], keep_alive: str | float | None
 ) -> LoadOptions:
-    # The values are read after validation, because Home Assistant writes a token count as 8192.0.
+    # The values are those after validation, which converts 8192.0 to an integer: Home Assistant
+    # writes a token count in this way.
     # `num_ctx` has an effect only if neither the operator nor an earlier request has set a window
     # (decision 0028).
     values: JsonObject = {name: getattr(options, name) for name in names if name in _LOADING}
@@ -313,7 +314,7 @@ class _HistoryReader:
 
 
 def _picture(node: Node) -> Medium:
-    """Read a picture in base64, or in a `data:` URL, which some clients send.
+    """Read a picture: base64, or a `data:` URL, as some clients send it.
 
     Chat completions require the media type. Like Ollama, Temper detects it from the first bytes.
     """

@@ -30,7 +30,7 @@ from proxy.dialects.ollama_chat.decode import DURATIONS
 DONE = b'"done":true'  # cannot occur in a JSON string, where quotes are escaped
 _NOT_DONE = b',"done":false}\n'
 _NANOSECONDS = 1e9
-_MILLISECONDS = 1e6  # in nanoseconds
+_MILLISECONDS = 1e6  # nanoseconds per millisecond
 
 
 def moment(now: float) -> str:
@@ -100,7 +100,7 @@ class _Answer(ABC):
                 steps: list[BlockStep] = []
             case ReplyFinished(reason):
                 self._reason = reason
-                # not after other ends, because a call without arguments looks like a truncated call
+                # only after a truncated reply: a complete call without arguments looks truncated
                 steps = self._blocks.finish(drops_incomplete_call=is_cut(reason))
             case _:
                 steps = self._blocks.feed(event)

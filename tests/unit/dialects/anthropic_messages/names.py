@@ -10,7 +10,7 @@ TOOL_MEMBERS = FieldTable(
 
 CHOICES = FieldTable(rows(ENFORCED, "auto any tool none"))
 
-# types of events and deltas in a stream; Temper sends the carried types and no ignored types
+# types of events and deltas in a stream; Temper sends those in CARRIED and none of IGNORED
 EVENTS = FieldTable(
     rows(CARRIED, "message_start content_block_start content_block_delta content_block_stop"),
     rows(CARRIED, "message_delta message_stop text_delta thinking_delta signature_delta"),

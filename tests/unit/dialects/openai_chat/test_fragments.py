@@ -68,7 +68,7 @@ CHOICES = as_list(chunk({"content": "a"})["choices"])
         ({"error": {"message": "Oh."}}, None),
     ],
 )
-def test_an_untypical_chunk_has_no_fragment(
+def test_only_a_typical_chunk_has_a_fragment(
     sent: JsonObject, expected: TextDelta | ReasoningDelta | ArgumentsFragment | None
 ) -> None:
     assert fragment_in(json.dump_text(sent)) == expected

@@ -86,7 +86,7 @@ def test_fragments_of_two_calls_are_joined_to_two_calls(chunks: list[list[JsonOb
 
 
 @pytest.mark.parametrize("index", [0, None])
-def test_without_ids_a_different_name_starts_a_new_call(index: int | None) -> None:
+def test_if_no_ids_are_sent_a_different_name_starts_a_new_call(index: int | None) -> None:
     assert read_calls(
         [fragment(index, None, "f", "{}")],
         [fragment(index, None, "f", "")],
@@ -99,7 +99,7 @@ AGAIN = [WrittenCall("f", '{"a":1}'), WrittenCall("f", '{"a":2}')]
 
 @pytest.mark.parametrize("nothing", [None, "", " "])
 @pytest.mark.parametrize("index", [0, None])
-def test_without_ids_the_same_name_after_complete_arguments_starts_a_new_call(
+def test_if_no_ids_are_sent_a_repeated_name_starts_a_call_after_complete_arguments(
     index: int | None, nothing: str | None
 ) -> None:
     """Some engines send the index 0 for every call (vercel/ai#18440)."""
@@ -115,7 +115,7 @@ def test_without_ids_the_same_name_after_complete_arguments_starts_a_new_call(
     assert read_calls(*named) == AGAIN
 
 
-def test_the_same_name_before_complete_arguments_continues_the_call() -> None:
+def test_a_repeated_name_continues_a_call_whose_arguments_are_incomplete() -> None:
     pieces = ("", '{"a":{', "}", '"}"', "}", "")
     chunks = ([fragment(0, None, "f", piece)] for piece in pieces)
     assert read_calls(*chunks) == [WrittenCall("f", "".join(pieces))]

@@ -34,7 +34,7 @@ def test_tool_rounds_in_a_history_are_expanded_to_the_original_messages() -> Non
     ]
 
 
-def test_the_member_failed_is_read_from_tool_results_with_a_boolean() -> None:
+def test_the_member_failed_is_read_only_from_tool_results_and_only_if_it_is_a_boolean() -> None:
     rounds: list[JsonValue] = [
         {"role": "tool", "tool_call_id": "1", "content": "x", "failed": False},
         {"role": "assistant", "content": "x", "failed": True},

@@ -56,8 +56,8 @@ _UNSENT: dict[str, str] = {
     "shell_call_output_content": "delta done",
     "web_search_call": "in_progress searching completed",
 }
-# Events of hosted tools, audio, refusals and queues, which the answers in `test_encode` never have.
-# The event `error` is one of them, because a failed answer ends with `response.failed`.
+# Events that the answers in `test_encode` never have: those of hosted tools, audio, refusals and
+# queues, and also `error`, because a failed answer ends with `response.failed`.
 UNSENT_EVENTS: frozenset[str] = frozenset(
     f"response.{family}.{name}" for family, names in _UNSENT.items() for name in names.split()
 ) | {"error", "response.queued"}

@@ -87,7 +87,7 @@ def test_an_unknown_previous_response_raises_previous_response_unknown(
 
 
 @pytest.mark.parametrize("fields", [{}, {"input": []}, {"input": None}])
-def test_a_request_without_input_and_instructions_is_refused(fields: JsonObject) -> None:
+def test_a_request_with_neither_input_nor_instructions_is_refused(fields: JsonObject) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read(None, **fields)
     assert caught.value.param == "input"

@@ -207,7 +207,7 @@ def test_a_stream_is_complete_after_a_completed_or_incomplete_event() -> None:
 HI: list[ReplyEvent] = [TextDelta("Hi"), ReplyFinished("stop")]
 
 
-def test_the_dialect_is_named_responses_and_its_streams_end_without_done() -> None:
+def test_the_dialect_is_named_responses_and_its_streams_end_without_the_mark_done() -> None:
     dialect: Dialect = make_dialect()
     assert dialect.name == "responses"
     assert dialect.is_complete(b"event: response.completed\ndata: {}\n\n")
@@ -271,7 +271,7 @@ def test_a_complete_stream_is_stored_and_a_failed_stream_is_not() -> None:
     assert not is_stored(store, "resp_000000000000000000000003")
 
 
-def test_an_answer_is_not_stored_with_store_false_or_without_a_store() -> None:
+def test_an_answer_is_not_stored_if_the_field_store_is_false_or_there_is_no_store() -> None:
     store = make_store()
     answer = whole(decode(store, store=False), HI)
     assert not is_stored(store, answer["id"])

@@ -51,7 +51,7 @@ STYLES = st.builds(Style, *[st.booleans()] * 6)
 
 
 class Client:
-    """Writes turns as items; `cuts` are the numbers of items before each answer of the model."""
+    """Writes turns as items; for each model answer, `cuts` counts the items before it."""
 
     def __init__(self, style: Style) -> None:
         self.items: list[JsonValue] = []

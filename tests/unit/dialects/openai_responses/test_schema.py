@@ -120,7 +120,7 @@ def test_every_refused_field_has_a_remedy() -> None:
     assert FIELDS.remedy("no_such_field") is None
 
 
-def test_a_hosted_tool_is_dropped_and_an_unknown_tool_is_not() -> None:
+def test_a_hosted_tool_is_dropped_but_an_unknown_tool_is_not() -> None:
     assert TOOLS.drops("web_search")
     assert not TOOLS.drops("function")
     assert not TOOLS.drops("no_such_tool")

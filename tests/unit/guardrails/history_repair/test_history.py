@@ -147,7 +147,7 @@ def heal_tokens(*messages: Message) -> tuple[tuple[Message, ...], list[Fact]]:
 
 
 @pytest.mark.parametrize("message", INTACT)
-def test_messages_of_the_assistant_or_system_or_without_control_tokens_are_unchanged(
+def test_assistant_and_system_messages_and_messages_without_control_tokens_are_unchanged(
     message: JsonObject,
 ) -> None:
     (original,) = history(message)

@@ -106,7 +106,8 @@ def test_a_refused_message_is_rewritten(name: str) -> None:
 def test_appending_a_message_does_not_change_how_earlier_messages_are_rewritten(name: str) -> None:
     rewrite, messages, expected = CASES[name]
     sent = apply(rewrite, [*messages, DONE])
-    # `hide_pictures` keeps a new image. A backend without images rejects it, so no prompt had it.
+    # `hide_pictures` keeps a new image, for which a backend without vision refuses the request.
+    # No earlier prompt that the backend accepted can therefore contain this image.
     if rewrite is not refused_forms.hide_pictures:
         assert sent[: len(expected)] == expected
 

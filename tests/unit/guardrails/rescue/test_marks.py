@@ -69,11 +69,11 @@ def calls_in(text: str) -> list[WrittenCall]:
 
 
 def is_meant(call: WrittenCall, *, data: str = "") -> bool:
-    """Return whether a call is one of the two calls, or contains all of `data`."""
+    """Return whether a call is one of the two, contains all of `data`, or is rejected later."""
     arguments = call.arguments
     name = find_name(call.name, NAMES)
     if name is None or isinstance(arguments, str):
-        return True  # such a call is rejected later
+        return True  # the guardrails reject such a call later
     if isinstance(arguments, dict) and data and arguments.keys() == {"first"}:
         value = str(arguments["first"])
         return value == "one" or (data.strip() in value and "one" in value)

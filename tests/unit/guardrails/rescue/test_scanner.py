@@ -446,7 +446,7 @@ def test_reported_arguments_are_the_same_at_any_chunking() -> None:
 
 
 def without_mark(finding: Finding) -> Finding:
-    """Return a finding without `follows_mark`, which `test_markup` tests."""
+    """Clear `follows_mark` of a finding, so that the comparison ignores this attribute."""
     return replace(finding, follows_mark=False) if isinstance(finding, FoundCalls) else finding
 
 

@@ -111,7 +111,7 @@ def test_a_call_mark_that_also_occurs_in_the_prompt_is_kept() -> None:
         ("", False),
     ],
 )
-def test_text_that_consists_of_marks_is_removed_after_structured_calls(
+def test_text_that_consists_only_of_marks_is_removed_after_structured_calls(
     text: str, is_dropped: bool
 ) -> None:
     findings: list[Finding] = [RefusedText(Reason.NOT_CLOSED), Prose(text)]

@@ -37,7 +37,7 @@ def run(name: str, arguments: JsonObject) -> list[tuple[str, object]]:
         ),
     ],
 )
-def test_a_call_mark_ends_a_value_and_the_arguments_and_calls_after_the_mark_are_read(
+def test_a_call_mark_in_a_value_ends_it_and_later_arguments_and_calls_are_read(
     value: str, calls: list[tuple[str, object]]
 ) -> None:
     assert run("run", {"do": value}) == calls

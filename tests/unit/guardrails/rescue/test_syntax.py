@@ -57,7 +57,7 @@ def test_calls_of_a_reply_above_the_limit_are_dropped() -> None:
         ),
     ],
 )
-def test_only_the_first_of_too_many_marked_calls_are_accepted(
+def test_marked_calls_up_to_the_limit_are_accepted_and_all_later_ones_dropped(
     before: str, call: str, between: str, after: str
 ) -> None:
     def findings(count: int) -> list[Finding]:

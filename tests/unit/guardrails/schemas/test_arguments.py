@@ -153,7 +153,7 @@ def test_arguments_with_text_other_than_brackets_after_the_object_are_broken(res
     assert isinstance(check(WEATHER, f'{{"city": "Rome"}}{rest}'), BrokenArguments)
 
 
-def test_the_arguments_none_as_text_become_an_empty_object() -> None:
+def test_arguments_that_are_the_text_none_become_an_empty_object() -> None:
     assert check(TIME, "None") == ValidArguments("{}", {}, (Repaired("get_time"),))
 
 

@@ -138,7 +138,7 @@ INTEGERS: JsonObject = {"type": "array", "items": INTEGER}
 
 
 def coerce_and_check(schema: JsonObject, value: JsonValue) -> Coercion:
-    """Coerce a value; assert that the input is unchanged and the remaining errors are right."""
+    """Coerce a value, not in place; assert that errors remain only if the result is invalid."""
     before = json.dump(value)
     coercion = coerce(compile_schema(schema), value)
     assert json.dump(value) == before

@@ -381,7 +381,7 @@ def test_the_defaults_of_a_schema_with_too_many_sub_schemas_are_ignored() -> Non
     ("value", "is_valid"),
     [(["a", "b"], True), ([], True), (["a", "c"], False), ("a", False), (["a", 1], False)],
 )
-def test_an_enum_without_arrays_on_an_array_applies_to_its_items(
+def test_an_enum_that_contains_no_array_applies_to_the_items_of_an_array(
     *, value: JsonValue, is_valid: bool
 ) -> None:
     items: JsonObject = {"type": "array", "items": {"type": "string"}, "enum": ["a", "b", 1]}
@@ -410,8 +410,8 @@ def test_the_pattern_of_many_items_is_checked() -> None:
 
 INTEGER: JsonObject = {"type": "integer"}
 NAMES: list[JsonValue] = [f"n{number}" for number in range(400)]
-# Schemas with long lists of errors: the schema, an invalid value, and a number of copies of the
-# value that exceeds the limit.
+# Lists with many errors: the schema of the list, an invalid item, and how often it may occur before
+# the errors exceed the limit.
 TOO_MUCH: dict[str, tuple[JsonObject, JsonValue, int]] = {
     "items": ({"items": INTEGER}, "x", 20_000),
     "items within a member": ({"items": {"items": INTEGER}}, ["x"], 10_000),

@@ -39,7 +39,7 @@ def unevaluated(levels: int) -> JsonObject:
 
 
 def all_in_all(kinds: int) -> JsonObject:
-    """Return definitions of lists; each item of each list must match all definitions."""
+    """Return schemas of lists; each item of such a list must match every one of the schemas."""
     every: list[JsonValue] = [{"items": ref(f"d{kind}")} for kind in range(kinds)]
     return {**ref("d0"), "$defs": {f"d{kind}": {"allOf": every} for kind in range(kinds)}}
 
@@ -93,7 +93,11 @@ BY_INDEX: JsonObject = {**HEAVY, "prefixItems": [INTEGER], "items": ref("d20")}
             (BY_LABEL, {name: 1}, is_checkable)
             for name, is_checkable in (("a", True), ("b", False))
         ),
-        (EACH, {}, True),  # patterns are not matched, so each of them counts for every member
+        (
+            EACH,
+            {},
+            True,
+        ),  # no pattern is matched here: each one is counted as if it applied to every member
         (EACH, {"a": 1}, False),
         (BY_INDEX, [1], True),
         (BY_INDEX, [1, 1], False),

@@ -73,7 +73,7 @@ PING = 'Action: ping\nAction Input: {"host": "a"}'
         (PING.replace("ping", "pong"), 0),
     ],
 )
-def test_only_calls_of_offered_tools_on_separate_lines_at_the_end_are_read(
+def test_calls_are_read_only_on_separate_lines_at_the_end_and_only_of_offered_tools(
     text: str, count: int
 ) -> None:
     findings = find_calls(text, (REACT,), ("ping",))

@@ -25,7 +25,7 @@ VECTORS = FieldTable(
     rows(CARRIED, "model input prompt dimensions"), rows(DROPPED, "truncate options keep_alive")
 )
 
-# fields of requests that manage models; Temper forwards them to an Ollama backend
+# fields of requests that manage models; Temper forwards such requests to an Ollama backend
 MANAGEMENT = FieldTable(
     rows(CARRIED, "model stream insecure quantize from_ files adapters template license system"),
     rows(CARRIED, "parameters messages source destination"),
@@ -34,7 +34,7 @@ MANAGEMENT = FieldTable(
 # fields of ollama.com that a local Ollama does not have
 HOSTED = FieldTable(rows(REFUSED, "web_search web_fetch system_one"))
 
-# members of all kinds of answers; Temper sends the carried members, and never the ignored members
+# members of all kinds of answers; Temper sends those in CARRIED and none of IGNORED
 ANSWERS = FieldTable(
     rows(CARRIED, "model created_at done done_reason message response thinking logprobs"),
     rows(CARRIED, "total_duration load_duration prompt_eval_count prompt_eval_duration"),
@@ -42,8 +42,8 @@ ANSWERS = FieldTable(
     rows(IGNORED, "context image completed total"),
 )
 
-# members of answers about models; Temper sends a carried member if its value is known, and only an
-# Ollama backend sends an ignored member
+# members of answers about models; Temper sends those in CARRIED if their value is known; those in
+# IGNORED come only from an Ollama backend
 MODELS = FieldTable(
     rows(CARRIED, "model name modified_at digest size details parent_model format family families"),
     rows(CARRIED, "parameter_size quantization_level template modelfile modelinfo parameters"),

@@ -24,7 +24,7 @@ USAGE: JsonObject = {"prompt_tokens": 11, "completion_tokens": 7}
 
 
 def options(*, is_text: bool = False, seconds: Sequence[float] = ()) -> AnswerOptions:
-    """Return options with a clock: reading n shows BEGAN + seconds[n], and then the last value."""
+    """Return options whose clock shows BEGAN plus the next of `seconds`, and repeats the last."""
     remaining = [*seconds] or [0.5]
 
     def now() -> float:
@@ -87,5 +87,5 @@ def test_loading_and_unloading_are_reported_without_content(reason: str) -> None
     assert content_of(line) == {"role": "assistant", "content": ""}
 
 
-def test_moment_formats_a_time_like_ollama() -> None:
+def test_the_function_moment_formats_a_time_like_ollama() -> None:
     assert moment(0) == "1970-01-01T00:00:00.000000Z"

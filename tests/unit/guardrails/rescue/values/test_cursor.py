@@ -23,7 +23,7 @@ NOTHING = Literals(())
         (NOTHING, "abc", 1, 3, 3),
     ],
 )
-def test_find_returns_the_index_of_a_literal_or_of_a_possible_prefix_at_the_end(
+def test_the_method_find_returns_the_index_of_a_literal_or_of_its_possible_prefix_at_the_end(
     literals: Literals, text: str, start: int, index: int, finished_index: int
 ) -> None:
     assert literals.find(text, start, is_finished=False) == index
@@ -50,7 +50,7 @@ def test_the_method_at_returns_the_longest_literal_as_soon_as_it_is_certain(
     assert literals.at(text, index, is_finished=True) == finished_literal
 
 
-def test_find_returns_a_partial_literal_that_begins_before_a_complete_literal() -> None:
+def test_the_method_find_returns_a_partial_literal_that_begins_before_a_complete_literal() -> None:
     literals = Literals(("ab", "xabyy"))
     assert literals.find("..xab", 0, is_finished=False) == 2
     assert literals.find("..xab", 0, is_finished=True) == 3

@@ -40,7 +40,7 @@ def decode_separately(escaped: str, quote: str) -> str:
 
 
 @pytest.mark.parametrize(("escaped", "text"), CASES)
-def test_escapes_are_decoded_alike_at_once_and_separately(escaped: str, text: str) -> None:
+def test_escapes_are_decoded_alike_together_and_one_by_one(escaped: str, text: str) -> None:
     assert decode(escaped, '"') == text
     assert decode_separately(escaped, '"') == text
 
@@ -61,7 +61,9 @@ PLAIN = st.sampled_from(["a", " ", "\n", "é", r"\ude00"])
 
 @settings(deadline=None)
 @given(st.lists(UNITS | PLAIN, max_size=8).map("".join), st.sampled_from("\"'"))
-def test_any_text_is_decoded_alike_at_once_and_separately(text: str, quote: str) -> None:
+def test_escapes_in_any_text_are_decoded_alike_together_and_one_by_one(
+    text: str, quote: str
+) -> None:
     assert decode(text, quote) == decode_separately(text, quote)
 
 

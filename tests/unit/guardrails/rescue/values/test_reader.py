@@ -323,7 +323,7 @@ def test_a_watcher_is_called_for_every_member_of_a_large_object() -> None:
         assert len(watcher.reports) == names
 
 
-def test_the_watcher_gets_only_some_of_the_members_after_start_arguments() -> None:
+def test_after_start_arguments_the_watcher_is_called_for_only_some_members() -> None:
     members = {f"k{number}": number for number in range(2 * MANY)}
     cursor = Cursor(json.dumps(members), is_finished=True)
     cursor.start_arguments("f")
@@ -475,7 +475,7 @@ def test_digits_with_a_leading_zero_are_read_as_text_in_python_calls() -> None:
     assert read_in_style("(code=00501, n=5)", PYTHON) == (value, "")
 
 
-SEVERAL_WINDOWS = 2_000  # members; more than fit into one window in which the reader searches
+SEVERAL_WINDOWS = 2_000  # more members than fit into the window that the reader searches at once
 
 
 @pytest.mark.parametrize("member", ['"a":1,', "a:1,", '"a":{"b":[1,2]},', "'a':True,"])

@@ -25,7 +25,7 @@ documents = st.recursive(
 
 @settings(deadline=None)
 @given(st.lists(documents, min_size=2, max_size=6))
-def test_find_returns_a_run_of_all_json_members_except_the_last(
+def test_the_method_find_returns_a_run_of_all_json_members_except_the_last(
     members: list[JsonValue],
 ) -> None:
     texts = [json.dump_text(member) for member in members]
@@ -46,7 +46,7 @@ def test_find_returns_a_run_of_all_json_members_except_the_last(
         ('"a" "b"\n\'c\', 1, ', ["a", "b", "c"], "1, "),
     ],
 )
-def test_find_returns_a_run_of_unambiguous_members_that_are_not_json(
+def test_the_method_find_returns_a_run_of_unambiguous_members_that_are_not_json(
     text: str, members: list[JsonValue], rest: str
 ) -> None:
     run = ITEMS.find(text)
@@ -123,7 +123,9 @@ def test_a_run_of_object_members_is_found_with_its_keys(
         (KEYWORDS, "'a'=1, 'b'=2, c=3,"),
     ],
 )
-def test_find_returns_none_for_ambiguous_text(runs: RunFinder[JsonObject], text: str) -> None:
+def test_the_method_find_returns_none_for_ambiguous_text(
+    runs: RunFinder[JsonObject], text: str
+) -> None:
     assert runs.find(text) is None
 
 

@@ -10,7 +10,7 @@ from tests.fakes.arrivals import is_linear, read, run
     ("text", "value"),
     [("true", True), ("None", None), ("5", 5), ("05", "05"), ("so it is", "so it is")],
 )
-def test_interpret_reads_bare_text_as_a_constant_or_a_number_or_a_string(
+def test_the_function_interpret_reads_bare_text_as_a_constant_a_number_or_a_string(
     text: str, value: JsonValue
 ) -> None:
     assert interpret(text) == value

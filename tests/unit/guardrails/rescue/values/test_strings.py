@@ -78,7 +78,7 @@ def ends(following: str, context: StringContext) -> bool:
 @example(", # b", CONTEXTS[2], '"')
 @example(", #b", CONTEXTS[0], '"')
 @example(", “b”: c", CONTEXTS[0], "”")
-def test_text_matched_by_pattern_inside_contains_no_end_of_the_string(
+def test_the_pattern_from_pattern_inside_matches_no_end_of_the_string(
     following: str, context: StringContext, quote: str
 ) -> None:
     match = pattern_inside(quote, context).match(quote + following)
@@ -101,7 +101,7 @@ def test_text_matched_by_pattern_inside_contains_no_end_of_the_string(
         ('" b</y" c', CONTEXTS[6]),
     ],
 )
-def test_pattern_inside_matches_all_quotation_marks_inside_a_string(
+def test_the_pattern_from_pattern_inside_matches_all_quotation_marks_inside_a_string(
     text: str, context: StringContext
 ) -> None:
     match = pattern_inside('"', context).match(text)
@@ -109,7 +109,7 @@ def test_pattern_inside_matches_all_quotation_marks_inside_a_string(
     assert '"' not in text[match.end() :]
 
 
-def test_pattern_inside_stops_before_a_mark_that_ends_the_value() -> None:
+def test_the_pattern_from_pattern_inside_stops_before_a_mark_that_ends_the_value() -> None:
     match = pattern_inside('"', CONTEXTS[6]).match('" b" c </x> " c')
     assert match is not None
     assert match[0] == '" b"'
@@ -206,7 +206,7 @@ def test_the_text_after_unescaped_quotation_marks_decides_whether_the_value_may_
 @pytest.mark.parametrize(
     ("text", "is_end"), [("</x>", True), ("</x> \n", True), ("</x> a", False), ("</x>" * 9, False)]
 )
-def test_a_mark_followed_only_by_white_space_is_last(text: str, is_end: bool) -> None:
+def test_a_mark_is_last_if_only_white_space_follows(text: str, is_end: bool) -> None:
     assert read(lambda cursor: is_last(cursor, "</x>"), text) == (is_end, text)
 
 
@@ -334,7 +334,7 @@ def test_reading_a_flood_of_quotation_marks_takes_linear_time(unit: str) -> None
         ('"a', StringContext(), None, '"a'),
     ],
 )
-def test_read_plain_string_reads_only_a_string_whose_end_is_certain_and_without_escapes(
+def test_read_plain_string_reads_only_strings_that_have_no_escapes_and_a_certain_end(
     text: str, context: StringContext, value: str | None, rest: str
 ) -> None:
     cursor = Cursor(text)
