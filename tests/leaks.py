@@ -40,9 +40,8 @@ def left_open(suspects: AbstractSet[OpenSocket]) -> list[str]:
     return [
         f"{item!r} from {item.get_extra_info('sockname')} to {item.get_extra_info('peername')}"
         for item in gc.get_objects()
-        if issubclass(
-            type(item), asyncio.Transport
-        )  # a weak proxy whose object is gone raises ReferenceError
+        # not `isinstance`: it raises ReferenceError for a weak proxy whose object is gone
+        if issubclass(type(item), asyncio.Transport)
         and item.get_extra_info("socket") is not None
         and item.get_extra_info("socket").fileno() in descriptors
         and item._loop.is_closed()  # noqa: SLF001 - transports have no public attribute for it

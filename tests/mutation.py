@@ -2,12 +2,13 @@
 
 Theory of operation
 -------------------
-A mutant is a target with a small change: a condition forced, a comparison negated, an operand or
-a row of a table removed, two rows swapped, a constant or a returned value replaced, a statement
-removed. pytest collects the tests once. A forked process runs all of them, and records which lines
-of the targets each test executes. Each mutant then gets a forked process, which has imported
-everything already. It replaces the code of the function, or the value of the constant, and runs
-the tests that execute the changed lines, the fastest first, until a test fails.
+A target is a function or a constant in `TARGETS`. A mutant is a target with a small change: a
+condition forced, a comparison negated, an operand or a row of a table removed, two rows swapped, a
+constant or a returned value replaced, a statement removed. pytest collects the tests once. A forked
+process runs all of them, and records which lines of the targets each test executes. Each mutant
+then gets a forked process, which has imported everything already. It replaces the code of the
+function, or the value of the constant, and runs the tests that execute the changed lines, the
+fastest first, until a test fails.
 
 A mutant that fails no test is a survivor: a table of tests lacks a row, or the code is not needed.
 Survivors make the exit status 1, except those in `equivalent_mutants.toml`, which no test can tell
@@ -117,7 +118,7 @@ def _diff(old: str, new: str) -> str:
 
 
 def _scopes(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[str, ast.stmt]]:
-    """Yield the functions, and the constants of the module but not of classes."""
+    """Yield all functions, and the constants at the top level of the module."""
     for statement in tree.body:
         if isinstance(statement, _Function):
             yield prefix + statement.name, statement
@@ -150,9 +151,8 @@ def _replacements(node: _Node, parent: ast.AST, attribute: str, scope: ast.stmt)
     if isinstance(node, ast.BoolOp):
         for operands in _without_each(node.values):
             yield operands[0] if len(operands) == 1 else ast.BoolOp(node.op, operands)
-    elif not is_condition and not isinstance(
-        parent, ast.BoolOp
-    ):  # a negation would equal one of these mutants
+    elif not is_condition and not isinstance(parent, ast.BoolOp):
+        # not for conditions and operands, where a negation would equal one of the mutants above
         yield from _changed(node, scope)
     if isinstance(parent, ast.Compare) or not isinstance(scope, _Function):
         yield from _with_changed_rows(node)
@@ -312,7 +312,7 @@ class Check:
         return bool(self.failed)
 
     def _trace(self, items: Sequence[pytest.Item]) -> _Lines:
-        """Run the tests; return those that execute each line of the targets."""
+        """Run the tests; return, for each line of the targets, the tests that execute it."""
         tracer = Coverage(data_file=None, config_file=False, include=[*map(str, self.targets)])
         seconds = []
         with tracer.collect():

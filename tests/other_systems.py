@@ -1,7 +1,7 @@
 """Simulates another operating system for Temper: hides the modules that only POSIX has.
 
 As a plugin: `TEMPER_TESTS_SYSTEM=win32 pytest -p tests.other_systems tests/unit/conversation`.
-Third-party and standard modules are imported first, and stay unchanged.
+Third-party modules and the standard library are imported before, so they still use POSIX.
 """
 
 import importlib
@@ -106,7 +106,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _try(system: str) -> None:
-    """Simulate a system; report the modules that fail to import, and the hidden ones."""
+    """Simulate a system; report the modules that fail to import, and the hidden modules."""
     before = become(system)
     hidden = [name for name in POSIX_MODULES if _is_hidden(name)]
     lost = sorted({*before} - {*import_all()})

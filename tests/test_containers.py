@@ -304,7 +304,7 @@ def test_the_balancer_connects_to_the_tempers_of_its_profile(name: str, health: 
     assert set(re.findall(r"\$\{(\w+)\}", configuration)) == environment.keys()
 
 
-def test_the_published_ports_are_distinct_and_listed_in_the_header() -> None:
+def test_the_published_ports_are_distinct_and_listed_at_the_top_of_the_file() -> None:
     ports = re.findall(r'"127\.0\.0\.1:(\d+):8367"', json.dumps(COMPOSE["services"]))
     assert sorted(map(int, ports)) == [8367, 8368, 8369, 8370]
     header = (REPOSITORY / "docker-compose.yml").read_text(encoding="utf-8").partition("\n\n")[0]

@@ -27,7 +27,7 @@ def run(*arguments: str, system: str = "") -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class Trial:
-    """By system: the modules that could not be imported (`lost`), and the hidden modules."""
+    """For each system, the modules that could not be imported (`lost`) and the hidden modules."""
 
     lost: dict[str, list[str]]
     hidden: dict[str, list[str]]

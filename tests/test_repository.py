@@ -78,7 +78,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Source:
-    """The sizes and names in a file, stored because its syntax tree takes 100 times the memory."""
+    """The sizes and names in a file, stored instead of a syntax tree of 100 times the size."""
 
     docstring: str | None
     functions: tuple[Function, ...]

@@ -43,5 +43,5 @@ async def until(is_so: Callable[[], bool]) -> None:
         looks = 0
         while not is_so():  # there is no event to wait for
             looks += 1
-            # other tasks run at once, other processes get the CPU
+            # at first only other tasks run; later, the pause also leaves other processes the CPU
             await asyncio.sleep(0 if looks < BUSY_LOOKS else 0.002)

@@ -1,4 +1,4 @@
-"""Invariants of every reply: the oracle for fuzzing the rescue, and its seeds.
+"""Checks that every reply must pass when the rescue is fuzzed, and the replies to start from.
 
 `fuzz_one` judges a reply. Its input is bytes, because fuzzers generate bytes. It does not depend on
 the fuzzer.
@@ -41,19 +41,23 @@ JUDGES = {tool.name: Draft202012Validator(tool.parameters) for tool in REQUEST.t
 
 POLICIES = tuple(TextPolicy)
 LONGEST = 4_096  # characters
-MOST_CALLS = 40  # permitted Python function calls: for each character, and for each reply
-MOST_CALLS_AT_ALL = 500
+MOST_CALLS = 40  # permitted Python function calls for each character of a reply
+MOST_CALLS_AT_ALL = 500  # permitted in addition, whatever the length of the reply
 
 _WORD = re.compile(r"\w+")
 _LEFT_OUT = re.compile("|".join([r"\s", *map(re.escape, SPECIAL_TOKENS | STRAY_CLOSERS)]))
 _HALVES = [re.escape(closer[:end]) for closer in STRAY_CLOSERS for end in range(2, len(closer))]
-# only such a control token, of any name, or the end of a code fence may end a call
+# After a call, the scanner may drop a control token with any name, or the end of a code fence.
 _UNKNOWN_TOKEN = re.compile(r"(?:<[|\uff5c][^\s|\uff5c<>]+[|\uff5c]>|```)$")
 _HALF_CLOSER = re.compile(f"(?:{'|'.join(_HALVES)})$")
 
 
 def fuzz_one(data: bytes) -> None:
-    """Judge a reply: two bytes select the way of reading and the chunks, the rest is its text."""
+    """Judge a reply.
+
+    The first byte selects the text policy and if the reply is cut off, the second byte selects the
+    size of the chunks, and the remaining bytes are the text.
+    """
     how, size = data[:2].ljust(2, b"\0")
     text = data[2:].decode("utf-8", "replace")[:LONGEST]
     pieces = cut(text, size % 23 + 1)
@@ -70,9 +74,8 @@ def fuzz_one(data: bytes) -> None:
 def _scanned_in_bounded_work(text: str, *, cut_off: bool) -> list[Finding]:
     """Scan a text, and check the number of function calls."""
     calls = 0
-    find_calls(
-        text, SYNTAXES, NAMES, cut_off=cut_off
-    )  # the first scan compiles the regular expressions
+    # the first scan compiles the regular expressions
+    find_calls(text, SYNTAXES, NAMES, cut_off=cut_off)
 
     def count(_: FrameType, event: str, __: object) -> None:
         nonlocal calls
@@ -117,7 +120,7 @@ def _without_leftovers(text: str) -> str:
 
 
 def _is_spelled(value: JsonValue | tuple[JsonValue, ...], source: str) -> bool:
-    """Return whether every word of a value occurs in a text, unless it may be escaped."""
+    """Return whether every word of a value occurs in a text, or the text may contain escapes."""
     if "\\" in source or "&" in source:
         return True
     return all(word in source for word in _words(value))
@@ -174,7 +177,11 @@ def dictionary() -> list[str]:
 
 
 def mutations(count: int, seed: int) -> Iterator[bytes]:
-    """Yield broken seeds, repeatably: with parts removed, doubled, moved, or from other seeds."""
+    """Yield broken replies, the same ones for the same `seed` of the random generator.
+
+    Parts of a reply are removed or doubled; strings of `dictionary` and beginnings of other replies
+    are inserted.
+    """
     chance = random.Random(seed)
     words, replies = dictionary(), seeds()
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Bodies of requests in every API dialect, which must be answered or refused without a 5xx."""
+"""Fuzzes request bodies in every API dialect; each must be answered or refused without a 5xx."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -76,7 +76,7 @@ PATHS: Mapping[str, Mapping[str, Growing]] = {
     "/v1/embeddings": {"inputs": lambda n: {"input": ["Hi"] * n}},
 }
 _KINDS = [*PATHS]
-_MOST = 300  # elements of a list
+_MOST = 300  # elements of the longest list
 
 
 @cache
@@ -110,7 +110,7 @@ def judge(data: bytes) -> None:
 
 
 def check(client: HandMadeClient, *, most: int) -> None:
-    """Check that every response is documented and complete."""
+    """Check that the status is 200 or from 400 to `most`, and that the body is valid."""
     assert client.status in (200, *range(400, most + 1)), client.answer[:500]
     if client.answer_headers["content-type"].startswith("text/event-stream"):
         assert client.status == 200

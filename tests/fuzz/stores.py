@@ -1,7 +1,8 @@
 """A hostile shared store: Temper must not trust its data.
 
-An input is the store's answers, part by part. A part that begins with `S` is sealed as Temper's
-values are, as a store may return old values, or those of another version.
+An input is a list of parts; each part is an answer of the store. A part that begins with `S` is
+sealed with Temper's secret, because a store may return values that are old or were written by
+another version of Temper.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ _KEY = ("us", "key")
 
 
 class Hostile:
-    """Answers with the parts of an input in turn, then with None."""
+    """A store whose n-th answer is the n-th part of an input; after the last part it is None."""
 
     def __init__(self, parts: Sequence[bytes], places: Mapping[str, SealedEntry]) -> None:
         self._parts = iter(parts)
@@ -73,7 +74,10 @@ class Hostile:
 
 
 def judge(data: bytes) -> None:
-    """Use a hostile store for answers and for responses; it must appear as unavailable."""
+    """Use a hostile store for idempotency keys and for stored responses.
+
+    A store with unusable data must be treated like an unavailable store.
+    """
     sealing = Sealing(SECRETS, "temper")
     names = (*_NAMES, ("key", *_KEY))
     places = {entry.name: entry for name in names for entry in sealing.entries(*name)}

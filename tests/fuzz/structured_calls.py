@@ -1,9 +1,9 @@
 """Valid structured calls arrive unaltered, in any spelling and in any pieces.
 
-A case is a document: the tools, the raw calls of the engine, how these travel, and the client.
-Validity is judged independently of Temper: by Python's parser and `jsonschema`. An object with a
-duplicate name is not a valid call, as parsers disagree on its meaning
-(docs/decisions/0026-provenance.md).
+A case is a JSON document. It contains the tools, the calls as the engine writes them, the pieces in
+which they arrive, and the API dialect of the client. Temper does not judge which calls are valid:
+Python's JSON parser and `jsonschema` do. An object with a duplicate name is not valid, because
+parsers disagree on its meaning (docs/decisions/0026-provenance.md).
 """
 
 import json as python_json
@@ -98,7 +98,7 @@ def _member(key: str, value: str) -> st.SearchStrategy[str]:
 
 
 def _unique(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Keep one of the keys that are equal once their escapes are decoded."""
+    """Keep one pair of those whose keys are equal after their escapes are decoded."""
     return [*{python_json.loads(key): (key, value) for key, value in pairs}.values()]
 
 
@@ -183,7 +183,7 @@ def written_calls(draw: st.DrawFn) -> tuple[JsonObject, str]:
     extra = draw(st.sampled_from(_EXTRAS))
     if extra is not None:
         schema["additionalProperties"] = extra
-    if draw(st.integers(0, 4)) == 0:  # judged in combination
+    if draw(st.integers(0, 4)) == 0:  # this keyword judges all members together
         schema["maxProperties"] = 9
     given = [member for member in members if member[0] in required or draw(st.booleans())]
     pairs = [(_spelled(name, draw(st.integers(0, 2))), member.text) for name, member in given]
@@ -206,7 +206,7 @@ def cases(draw: st.DrawFn) -> bytes:
         {
             "path": draw(st.integers(0, len(PATHS) - 1)),
             "stream": draw(st.booleans()),
-            "whole": draw(st.booleans()),  # the engine's whole body
+            "whole": draw(st.booleans()),  # the engine answers with one body
             "ascii": draw(st.booleans()),
             "text": draw(st.sampled_from(["", "I look."])),
             "calls": calls,
@@ -219,7 +219,7 @@ def cases(draw: st.DrawFn) -> bytes:
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A call of the engine; its arguments are streamed in pieces, cut at the places `cuts`."""
+    """A call of the engine; in a stream, its arguments are split at the offsets `pieces`."""
 
     name: str
     schema: msgspec.Raw
@@ -228,7 +228,11 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A reply, `whole` or as a stream, and the pieces (`network`) in which it arrives."""
+    """A request of a client, and the reply of the engine.
+
+    The request goes to the path with the number `path`, and may ask for a `stream`. The engine
+    replies with one body (`whole`) or with a stream, which arrives split at the offsets `network`.
+    """
 
     path: int
     stream: bool
@@ -250,7 +254,7 @@ def is_healthy(case: Case) -> bool:
     return is_named and all(_is_valid(bytes(call.schema), call.arguments) for call in case.calls)
 
 
-@lru_cache(maxsize=16)  # a call is split at each position in turn
+@lru_cache(maxsize=16)  # a test splits the same call at each position in turn
 def _is_valid(schema_text: bytes, arguments: str) -> bool:
     """Return whether arguments satisfy a schema, judged by `jsonschema` instead of Temper."""
     try:
@@ -259,7 +263,7 @@ def _is_valid(schema_text: bytes, arguments: str) -> bool:
         value = python_json.loads(
             arguments, object_pairs_hook=_unequivocal, parse_constant=_unequivocal
         )
-        python_json.dumps(value, ensure_ascii=False).encode()  # not half of a surrogate pair
+        python_json.dumps(value, ensure_ascii=False).encode()  # fails for half a surrogate pair
         jsonschema.Draft202012Validator.check_schema(schema)
         is_right = jsonschema.Draft202012Validator(schema).is_valid(value)
     except (ValueError, RecursionError, jsonschema.SchemaError):
@@ -268,14 +272,14 @@ def _is_valid(schema_text: bytes, arguments: str) -> bool:
     is_object = isinstance(schema, dict) and isinstance(value, dict)
     if not (is_right and is_plain and is_object) or _is_wrapped(schema, value):
         return False
-    # a value that ends with a mark is retried once, as an engine may have parsed too much
+    # a value that ends with a mark causes a retry, because the engine may have parsed too much
     return find_leak(value) is None
 
 
 def _unequivocal(pairs: list[tuple[str, object]] | str) -> dict[str, object]:
     members = dict(pairs) if isinstance(pairs, list) else {}
     if len(members) != len(pairs):
-        raise ValueError("a name stands twice, or this is no JSON")
+        raise ValueError("a duplicate name, or a constant such as NaN, which is not JSON")
     return members
 
 
@@ -287,8 +291,8 @@ def _levels(value: object) -> int:
 def _is_wrapped(schema: Mapping[str, object], value: Mapping[str, object]) -> bool:
     """Return whether all arguments are wrapped in a member that the schema does not define.
 
-    Such a schema allows any member only because it does not forbid them: the arguments are
-    unwrapped.
+    The schema allows such a member, because it has no `additionalProperties`. But Temper takes the
+    member for a mistake of the model, and unwraps the arguments.
     """
     known = cast("dict[str, object]", schema.get("properties") or {})
     inner = [member for name, member in value.items() if name not in known]
@@ -516,10 +520,10 @@ def judge(data: bytes) -> None:
     client, questions = ask_for(case)
     got = READERS[client.path, case.stream](client.answer)
     made = [(call.name, call.arguments) for call in case.calls]
-    if client.path == "/v1/messages" and not case.stream:  # arguments are objects there
+    if client.path == "/v1/messages" and not case.stream:  # its arguments are a JSON object
         made = [(name, arguments.strip(_SPACE)) for name, arguments in made]
     if got != made and any(_WHOLE_FLOAT.search(arguments) for _, arguments in made):
-        # where the schema requires an integer, 1.0 is written as 1
+        # Temper writes 1.0 as 1 where the schema requires an integer
         assert [(name, json.parse(text)) for name, text in got] == [
             (name, json.parse(text)) for name, text in made
         ]

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 class Target:
     """A part of Temper that reads input; `judge` raises if the part reacts wrongly to an input.
 
-    It is `guided` if randomly changed bytes often remain valid input (see `guidance`).
+    `is_guided` is true if randomly changed bytes often remain valid input (see `guidance`).
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Arbitrary requests to the documented endpoints: never a 5xx, always one error body.
+"""Arbitrary requests to the documented endpoints get a documented response, and never a 5xx.
 
-With HYPOTHESIS_PROFILE=searching it runs for long.
+With HYPOTHESIS_PROFILE=searching, the tests run for a long time.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ APP = create_app(
 DOCUMENT = APP.app.openapi()
 PATHS = cast("dict[str, dict[str, JsonObject]]", DOCUMENT["paths"])
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
-# nothing about these can be wrong, as they have no parameters
+# A request to these paths cannot be wrong, because they have no parameters.
 PLAIN = {"/v1/models", "/healthz", "/readyz", "/health", "/metrics"}
 ASKED = [(path, method) for path in PATHS for method in PATHS[path] if path not in PLAIN]
-# any text may name a model or a response, so only bodies can be wrong
+# Any text is a valid name of a model or of a response in a path, so only bodies can be wrong.
 WAYS = [
     (path, method, mode)
     for (path, method), mode in product(ASKED, GenerationMode)
@@ -101,7 +101,7 @@ def is_of(schema: JsonValue, value: JsonValue) -> bool:
 
 
 def content_of(response: httpx.Response, case: Case) -> tuple[str, JsonValue]:
-    """Return the type of an answer and its schema, which have to be documented."""
+    """Return the content type of a response and its schema; both must be documented."""
     responses = cast("JsonObject", PATHS[case.path][case.method.lower()]["responses"])
     described = cast("JsonObject", responses.get(str(response.status_code), responses["default"]))
     if "$ref" in described:
@@ -131,7 +131,7 @@ def check(response: httpx.Response, case: Case) -> None:
 
 
 @pytest.mark.parametrize(("path", "method", "mode"), WAYS)
-def test_a_random_post_request_gets_a_documented_response(
+def test_a_random_request_gets_a_documented_response(
     path: str, method: str, mode: GenerationMode, send: Send
 ) -> None:
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -143,7 +143,8 @@ def test_a_random_post_request_gets_a_documented_response(
 
     statuses: set[int] = set()
     answers()
-    # the schema does not constrain blocks and items: nearly all generated ones are rejected
+    # The schemas of the other dialects do not constrain content blocks and items, so Temper rejects
+    # nearly all that are generated.
     is_described = "requestBody" in PATHS[path][method] and FRONTS.of(path).name == "chat"
     assert statuses <= ({200, 400} if method == "post" else {200, 404})
     assert 400 in statuses or mode is GenerationMode.POSITIVE
@@ -151,7 +152,9 @@ def test_a_random_post_request_gets_a_documented_response(
 
 
 @pytest.mark.parametrize("path", sorted(PLAIN))
-def test_a_get_request_to_any_documented_path_gets_a_documented_200(path: str, send: Send) -> None:
+def test_a_request_to_a_path_without_parameters_gets_a_documented_200(
+    path: str, send: Send
+) -> None:
     case = SCHEMA[path]["get"].Case()
     response = send(case)
     check(response, case)

@@ -1,4 +1,4 @@
-"""The protocols of backends: arbitrary bytes are read, or rejected by name."""
+"""Arbitrary requests and backend replies are read, or rejected with the expected exception."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -183,7 +183,7 @@ LINE: JsonObject = {
 
 
 def parts_of(feed: Callable[[str], list[ReplyPart]], documents: list[JsonObject]) -> object:
-    """Read documents until one is not a reply: that is a ValueError and nothing else."""
+    """Read documents until one is invalid; it must raise ValueError and no other exception."""
     parts: list[ReplyPart] = []
     try:
         for document in documents:

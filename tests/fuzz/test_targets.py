@@ -62,7 +62,7 @@ def fails(data: bytes) -> None:
 
 def swells(data: bytes) -> None:
     del data
-    bytearray(4 * watch.MOST_BYTES)  # even if the process frees memory meanwhile
+    bytearray(4 * watch.MOST_BYTES)  # enough even if the process frees memory meanwhile
 
 
 def does_nothing(data: bytes) -> None:
@@ -146,7 +146,7 @@ def test_command_reports_findings_and_sets_the_exit_status(
 
 
 @pytest.mark.parametrize("transport", ["pipe", "http", "events"])
-def test_the_seed_script_of_a_tool_server_ends_in_a_result(transport: str) -> None:
+def test_the_seed_script_of_a_tool_server_gives_a_result(transport: str) -> None:
     if transport == "pipe":
         assert judge_pipe(GOOD_SCRIPT, NO_TIMEOUTS).startswith("done")
     else:

@@ -21,7 +21,7 @@ from tests.fuzz.documents import VALUES, nearly
 from tests.fuzz.files import broken
 from tests.fuzz.targets import Target, in_file, run
 
-_SECONDS = 0.5  # without a message; the messages of a valid script arrive at once
+_SECONDS = 0.5  # limit for each wait; the messages of a valid script arrive at once
 _NO_RESTART = RestartPolicy(first_delay=600.0)
 LONG_TIMEOUTS = ServerTimeouts(start=_SECONDS, call=_SECONDS, restarts=_NO_RESTART, send=_SECONDS)
 _LIMITS = CallLimits(seconds=_SECONDS, result_chars=1000)
@@ -33,7 +33,7 @@ _ID = re.compile(rb'"id":\s*("[^"]*"|-?\d+)')
 
 
 def answer_to(request: bytes, answers: list[bytes], number: int) -> bytes:
-    """Return the answer of that number, with the id of the request."""
+    """Return the answer with this number, and put the id of the request into it."""
     match = _ID.search(request)
     if match is None or number >= len(answers):
         return b""
@@ -105,7 +105,7 @@ async def _use(spec: ServerSpec, timeouts: ServerTimeouts) -> str:
     server = McpServer(spec, timeouts)
     settled = asyncio.create_task(server.wait_settled(timeouts.start))
     try:
-        while not (settled.done() or server.problem):  # noqa: ASYNC110 - nobody tells of a problem
+        while not (settled.done() or server.problem):  # noqa: ASYNC110 - a problem has no event
             await asyncio.sleep(_GLANCE)
         for tool in (server.tools or ())[:1]:
             ended = await server.call(tool.tool.name, {"text": "Hi"}, _LIMITS, {})
@@ -136,7 +136,10 @@ _KINDS = (b"application/json", b"text/event-stream", b"")
 
 
 def judge_http(data: bytes, timeouts: ServerTimeouts = LONG_TIMEOUTS) -> str:
-    """Serve a script, in the form that the first byte selects; return the result of a call."""
+    """Serve a script as JSON, as events or as raw bytes; return the result of a call.
+
+    The first byte of the input selects the form.
+    """
     kind = _KINDS[data[0] % len(_KINDS)] if data else _KINDS[0]
     answers = data[1:].split(_SEPARATOR)
     number = 0

@@ -17,8 +17,8 @@ from types import FrameType
 MEGABYTE = 2**20
 MOST_SECONDS = 1.0  # CPU time per input
 MOST_BYTES = 64 * MEGABYTE  # bytes of memory beyond those in use before the input
-COPIES = 8  # copies of an input in memory at once, decoded ones included
-_HOPELESS = 10  # multiple of the maximum, at which an input is stopped
+COPIES = 8  # permitted copies of an input in memory at once, including decoded ones
+_HOPELESS = 10  # an input is stopped at this multiple of MOST_SECONDS
 _IDLE_SECONDS = 60.0  # seconds of wall time after which a waiting input is stopped
 _FROZEN_SECONDS = 600.0  # seconds of wall time after which the process is killed
 
@@ -66,13 +66,13 @@ def watching(cost: Cost, size: int, *, slowness: float = 1.0) -> Iterator[None]:
     if cost.seconds > most:
         raise Stalled(f"took {cost.seconds:.2f} s of processor time, more than {most:g}")
     if cost.bytes > MOST_BYTES + COPIES * size:
-        raise Swelled(f"took {cost.bytes / MEGABYTE:.0f} MB beside its {size} bytes")
+        raise Swelled(f"took {cost.bytes / MEGABYTE:.0f} MB more than its input of {size} bytes")
 
 
 @contextlib.contextmanager
 def _given_up_after(seconds: float) -> Iterator[None]:
     def give_up(_number: int, _frame: FrameType | None) -> None:
-        raise Stalled(f"was given up after {seconds:g} s of processor time")
+        raise Stalled(f"was stopped after {seconds:g} s of processor time")
 
     previous = signal.signal(signal.SIGPROF, give_up)
     signal.setitimer(signal.ITIMER_PROF, seconds)
@@ -90,7 +90,7 @@ def _given_up_when_idle(seconds: float) -> Iterator[None]:
     def give_up(_number: int, _frame: FrameType | None) -> None:
         raise Stalled(f"waited for more than {seconds:g} s")
 
-    if signal.getsignal(signal.SIGALRM) is None:  # Atheris uses the signal itself
+    if signal.getsignal(signal.SIGALRM) is None:  # Atheris has its own handler
         yield
         return
     previous = signal.signal(signal.SIGALRM, give_up)

@@ -78,7 +78,8 @@ class Wire(asyncio.Transport):
 class FedPool(ConnectionPool):
     """An engine whose n-th response is the n-th list of pieces.
 
-    The last one is repeated; every document is missing.
+    All later responses repeat the last list. A request for a document, such as the list of models,
+    gets 404.
     """
 
     def __init__(self, *answers: Pieces) -> None:

@@ -20,4 +20,4 @@ MISSING = pytest.StashKey[str]()
 def hosts_can_be_made(request: pytest.FixtureRequest) -> None:
     """Skip every test where network namespaces cannot be made."""
     if problem := request.config.stash[MISSING]:
-        pytest.skip(f"no extra brings hosts of their own: {problem}")
+        pytest.skip(f"this machine cannot simulate hosts, and no extra helps: {problem}")

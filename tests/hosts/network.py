@@ -22,7 +22,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 IPV4, IPV6 = "10.77.0.", "fd77::"
 _NAMES = Path("/run/netns")  # where `ip netns` stores namespaces
-_NEW_NETWORK = 0x40000000  # of setns
+_NEW_NETWORK = 0x40000000  # CLONE_NEWNET, a flag of `setns`
 _CONFIGURATIONS = Path("/etc/netns")  # `ip netns exec` mounts its files over those of /etc
 _TABLE = "inet faults"
 
@@ -109,20 +109,20 @@ class Host:
         (folder / "resolv.conf").write_text(server)
 
     def cut(self) -> None:
-        """Drop all packets to it and from it."""
+        """Drop all packets to and from this host."""
         self.deafen()
         self.mute()
 
     def deafen(self) -> None:
-        """Drop all packets to it; it can still send."""
+        """Drop all packets to this host; it can still send."""
         self._drop("input")
 
     def mute(self) -> None:
-        """Drop all packets from it; it can still receive."""
+        """Drop all packets from this host; it can still receive."""
         self._drop("output")
 
     def swallow_large(self, most: int) -> None:
-        """Drop packets to it of more than `most` bytes, as a path with a smaller MTU does."""
+        """Drop packets to this host that exceed `most` bytes, like a path with a smaller MTU."""
         self._drop("input", "meta", "length", ">", str(most))
 
     def restore(self) -> None:
@@ -132,7 +132,7 @@ class Host:
             run(*self.command("nft", "delete", "table", *_TABLE.split()))
 
     def unplug(self) -> None:
-        """Take the link down, which both ends notice."""
+        """Take the link down; unlike after `cut`, the host and the switch notice it."""
         run("ip", "-n", self.switch, "link", "set", self.name, "down")
 
     def _drop(self, chain: str, *what: str) -> None:
@@ -143,7 +143,7 @@ class Host:
         run(*self.command("nft", "add", "rule", *_TABLE.split(), chain, *which, "drop"))
 
     def _enter(self) -> None:
-        """Move this thread to the host's namespace, in which it opens its sockets."""
+        """Move this thread to the host's namespace, so that its new sockets belong to the host."""
         with (_NAMES / self.namespace).open("rb") as namespace:
             libc = ctypes.CDLL(None, use_errno=True)
             if libc.setns(namespace.fileno(), _NEW_NETWORK):

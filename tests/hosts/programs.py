@@ -20,7 +20,7 @@ from tests.hosts.network import Host
 from tests.timeouts import TIMEOUT_SECONDS
 
 PORT, KEY = 8367, "sk-of-the-hosts"
-# the path of each API dialect, and the mark of a stream's successful end
+# API dialect -> its path, and the text with which a successful stream ends
 DIALECTS = {
     "chat": ("/v1/chat/completions", b"data: [DONE]"),
     "messages": ("/v1/messages", b"event: message_stop"),
@@ -28,9 +28,8 @@ DIALECTS = {
     "ollama": ("/api/chat", b'"done":true'),
 }
 LOST, STALL = 2, 2  # seconds, in the settings below
-# allows for a busy machine; without detection it would take ten minutes
-SOON = 40.0
-NEVER = 600
+SOON = 40.0  # seconds within which a fault is noticed, even on a busy machine
+NEVER = 600  # seconds that a request would take if the fault were not noticed
 SETTINGS = {
     "TEMPER_SERVER__API_KEY": KEY,
     "TEMPER_SERVER__PORT": str(PORT),
@@ -56,7 +55,7 @@ def until(is_so: Callable[[], bool]) -> None:
     """Wait until a condition is true."""
     end = time.monotonic() + SOON
     while not is_so():
-        assert time.monotonic() < end, "it never came about"
+        assert time.monotonic() < end, "the condition never became true"
         time.sleep(_LOOK)
 
 
@@ -105,7 +104,7 @@ def engine_on(host: Host) -> Iterator[Engine]:
     ):
         engine = Engine(host, app, server.url, server, portal.call)
         yield engine
-        engine.reboot()  # otherwise it would wait for vanished clients
+        engine.reboot()  # otherwise the server would wait for vanished clients
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ class PendingResponse:
     reading: Callable[[float], "PendingResponse"] | None = None
 
     def ended(self) -> "PendingResponse":
-        """Wait for its end, which is near."""
+        """Wait at most `SOON` seconds for its end."""
         assert self.reading is not None
         return self.reading(SOON)
 
@@ -176,7 +175,7 @@ class PendingResponse:
     @property
     def error(self) -> JsonObject:
         """Return the error in the body or at the end of the stream, {} without one."""
-        # a slow whole response begins with spaces
+        # a slow response that is not streamed begins with spaces
         data = self.body.split(b"data: ")[-1] if b"data: " in self.body else self.body.lstrip()
         if self.dialect == "ollama":
             data = self.body.splitlines()[-1]
@@ -194,7 +193,7 @@ class PendingResponse:
 
     @property
     def is_done(self) -> bool:
-        """Return whether it ended as a successful response does, streamed or whole."""
+        """Return whether it has the end of a successful response, streamed or not."""
         _, end = DIALECTS[self.dialect]
         last_event = self.body.rstrip().rsplit(b"\n\n", 1)[-1]
         return end in last_event or b'"chat.completion"' in self.body
@@ -204,7 +203,7 @@ class PendingResponse:
 def client_on(host: Host, url: str) -> Iterator[Client]:
     """Send a request from a host."""
     key = {"authorization": f"Bearer {KEY}"}
-    # at the end it has to notice that its clients have vanished
+    # TCP keep-alive probes, so that a client notices that its server has vanished
     transport = httpx.HTTPTransport(socket_options=_PROBED)
     with httpx.Client(
         base_url=url, headers=key, timeout=TIMEOUT_SECONDS, transport=transport
@@ -215,7 +214,7 @@ def client_on(host: Host, url: str) -> Iterator[Client]:
 
 @contextmanager
 def temper_on(host: Host, *engines: Engine | str, **settings: str) -> Iterator[str]:
-    """Run Temper in front of engines, which a string names by their URL; yield its address."""
+    """Run Temper in front of engines (a string is the URL of one); yield the URL of Temper."""
     named = (engine if isinstance(engine, str) else engine.url for engine in engines)
     urls = [part for url in named for part in ("--backend-url", url)]
     command = (*COMMAND, "serve", "--host", host.address, "--json", *urls)
@@ -227,7 +226,7 @@ def temper_on(host: Host, *engines: Engine | str, **settings: str) -> Iterator[s
 
 
 def connections(host: Host) -> int:
-    """Return how many connections clients have to a Temper."""
+    """Return how many connections clients have to the Temper on a host."""
     listed = subprocess.run(
         host.command("ss", "-Htn", "state", "established", f"sport = :{PORT}"),
         check=True,

@@ -1,4 +1,4 @@
-"""Hosts of clients, or of Tempers behind a balancer, that vanish without a FIN."""
+"""Hosts of clients, of a store, and of Tempers behind a balancer vanish without a TCP FIN."""
 
 import importlib.util
 import itertools
@@ -143,7 +143,7 @@ def test_requests_are_only_delayed_if_the_host_of_the_store_vanishes(fault: str)
         ]
         first, second = (stack.enter_context(client_on(who, url)) for url in urls)
 
-        keys = map(str, itertools.count())  # a new one each time: responses are stored
+        keys = map(str, itertools.count())  # a new key each time: its response is stored
 
         def is_shared() -> bool:
             answers = [temper.ask(idempotency_key=next(keys)).ended() for temper in (first, second)]

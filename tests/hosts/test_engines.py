@@ -11,10 +11,8 @@ from tests.hosts.programs import NEVER, Client, Engine, client_on, engine_on, te
 
 # long enough for a fault to occur meanwhile, short enough for a test
 LONG = "[[tokens=4000;ms=20]]"
-GONE = (
-    "cut",
-    "unplug",
-)  # faults in both directions: packets are dropped silently, or the link is down
+# faults in both directions: packets are dropped silently, or the link is down
+GONE = ("cut", "unplug")
 ONE_WAY = ("deafen", "mute")
 
 
@@ -90,7 +88,7 @@ def test_request_on_an_idle_connection_to_a_lost_host_fails_quickly(
 
 @pytest.mark.fault("F89")
 @pytest.mark.parametrize("fault", ["cut", "deafen"])
-def test_a_request_that_the_host_does_not_acknowledge_is_answered_by_another_engine(
+def test_a_request_that_its_engine_host_does_not_acknowledge_is_answered_by_another(
     fault: str, *, stream: bool
 ) -> None:
     with lan(2) as pair:
@@ -105,7 +103,7 @@ def test_a_request_that_the_host_does_not_acknowledge_is_answered_by_another_eng
 
 @pytest.mark.fault("F90")
 @pytest.mark.parametrize("fault", [*GONE, *ONE_WAY])
-def test_a_host_that_vanishes_during_prefill_ends_the_request_with_an_error(
+def test_a_request_ends_with_an_error_if_its_engine_host_vanishes_during_prefill(
     fault: str, *, stream: bool
 ) -> None:
     with lan() as pair:
@@ -116,7 +114,7 @@ def test_a_host_that_vanishes_during_prefill_ends_the_request_with_an_error(
 
 
 @pytest.mark.fault("F90")
-def test_a_request_whose_host_vanishes_during_prefill_is_answered_by_another_engine(
+def test_if_an_engine_host_vanishes_during_prefill_another_engine_answers_the_request(
     *, stream: bool
 ) -> None:
     with lan(2) as pair:
@@ -143,7 +141,9 @@ def test_in_every_dialect_the_stream_of_a_vanished_host_ends_with_an_error(diale
 
 @pytest.mark.fault("F91")
 @pytest.mark.parametrize("fault", [*GONE, *ONE_WAY])
-def test_a_stream_whose_host_vanishes_ends_with_an_error_and_is_not_sent_again(fault: str) -> None:
+def test_if_an_engine_host_vanishes_its_stream_ends_with_an_error_and_is_not_retried(
+    fault: str,
+) -> None:
     with lan(2) as pair:
         answer = pair.client.ask(LONG, stream=True).begun()
         busy_engine = pair.busy_engine()
@@ -166,7 +166,7 @@ def test_restarted_host_answers_despite_stale_connections(*, stream: bool) -> No
 
 
 @pytest.mark.fault("F92")
-def test_a_stream_ends_with_an_error_when_its_host_restarts() -> None:
+def test_a_stream_ends_with_an_error_if_its_engine_host_restarts() -> None:
     with lan() as pair:
         answer = pair.client.ask("[[silence]]", stream=True)
         assert pair.engines[0].app.arrived.acquire(timeout=NEVER)
@@ -204,10 +204,10 @@ def test_only_large_requests_fail_if_large_packets_are_lost(*, stream: bool) -> 
 
 
 @pytest.mark.fault("F94")
-def test_the_configured_timeout_ends_a_request_whose_response_packets_are_all_lost(
+def test_a_request_ends_at_the_configured_timeout_if_large_response_packets_are_lost(
     *, stream: bool
 ) -> None:
-    """The engine's host acknowledges packets, so only the missing response shows the failure."""
+    """The engine's host acknowledges the request, so only the missing response shows the fault."""
     quick = {"TEMPER_BACKEND__FIRST_BYTE_SECONDS": "3", "TEMPER_BACKEND__IDLE_SECONDS": "3"}
     with lan(**quick) as pair:
         pair.temper.swallow_large(1200)

@@ -46,9 +46,7 @@ def named(*urls: str, name_server: str = "") -> Iterator[Named]:
 
 
 @pytest.mark.fault("F109")
-def test_requests_go_to_the_new_address_after_the_name_of_an_engine_gets_another(
-    *, stream: bool
-) -> None:
+def test_requests_follow_the_name_of_an_engine_to_its_new_address(*, stream: bool) -> None:
     with named() as lan_of_names:
         assert lan_of_names.client.ask(stream=stream).ended().is_whole
         lan_of_names.temper.define_names({"engine.lan": lan_of_names.second.host.address})
@@ -72,7 +70,7 @@ def test_requests_fail_while_the_name_of_an_engine_cannot_be_resolved(*, stream:
 
 @pytest.mark.fault("F109")
 def test_silent_name_server_delays_only_the_engine_that_needs_it(*, stream: bool) -> None:
-    """A lookup occupies a thread until its own limit, which is 10 s in most systems."""
+    """A lookup occupies a thread until the system gives it up, after 10 s on most systems."""
     with named(UNKNOWN, ENGINE, name_server=NO_HOST) as lan_of_names:
         answers = [lan_of_names.client.ask(str(number), stream=stream) for number in range(16)]
         assert all(answer.ended().is_whole for answer in answers)
@@ -107,7 +105,7 @@ def test_a_request_to_a_vanished_host_is_answered_by_another_engine_without_ipv4
 
 
 @pytest.mark.fault("F110")
-def test_a_name_that_has_only_an_ipv6_address_is_reached() -> None:
+def test_an_engine_whose_name_has_only_an_ipv6_address_is_reached() -> None:
     with network("client", "temper", "engine", family=IPV6) as hosts, ExitStack() as stack:
         client_host, temper_host, engine_host = hosts
         temper_host.define_names({"engine.lan": engine_host.address})

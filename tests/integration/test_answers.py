@@ -27,7 +27,7 @@ def with_policy(policy: str) -> dict[str, str]:
     return {"x-temper-text-policy": policy}
 
 
-async def test_a_valid_call_is_returned_with_the_id_of_the_backend(*, stream: bool) -> None:
+async def test_a_valid_call_is_returned_with_its_id_unchanged(*, stream: bool) -> None:
     async with temper(calls("get_weather", '{"city"', ': "Paris"}')) as proxy:
         answer = await proxy.ask(request(), stream=stream)
     assert (answer.called, answer.text, answer.reason) == (
@@ -40,7 +40,7 @@ async def test_a_valid_call_is_returned_with_the_id_of_the_backend(*, stream: bo
 
 
 def stream_text(stream: bool) -> str | None:
-    """Return the text of an answer without text: "" for a stream, None for a single body."""
+    """Return what `answer.text` is when the reply has no text: "" if streamed, otherwise None."""
     return "" if stream else None
 
 
@@ -83,7 +83,7 @@ async def test_a_text_answer_is_streamed_at_once_and_needs_one_generation() -> N
     assert "attempts=1; outcome=clean" in seen
 
 
-async def test_prose_is_retried_once_and_then_accepted_under_the_policy_respond(
+async def test_under_the_text_policy_respond_prose_is_retried_once_and_then_accepted(
     *, stream: bool
 ) -> None:
     async with temper(says("It is sunny."), says("Really, ", "it is.")) as proxy:
@@ -94,7 +94,7 @@ async def test_prose_is_retried_once_and_then_accepted_under_the_policy_respond(
 
 
 @pytest.mark.parametrize("is_by_header", [False, True], ids=["setting", "header"])
-async def test_prose_is_returned_without_a_retry_under_the_policy_accept(
+async def test_under_the_text_policy_accept_prose_is_returned_without_a_retry(
     *, stream: bool, is_by_header: bool
 ) -> None:
     headers = with_policy("accept") if is_by_header else None
@@ -108,7 +108,7 @@ async def test_prose_is_returned_without_a_retry_under_the_policy_accept(
 
 
 @pytest.mark.parametrize("is_by_header", [False, True], ids=["setting", "header"])
-async def test_prose_where_a_call_is_required_is_retried_and_reported_as_exhausted(
+async def test_prose_instead_of_a_required_call_is_retried_and_reported_as_exhausted(
     *, stream: bool, is_by_header: bool
 ) -> None:
     headers = with_policy("require") if is_by_header else None
@@ -120,7 +120,7 @@ async def test_prose_where_a_call_is_required_is_retried_and_reported_as_exhaust
     assert answer.report == {"attempts": "3", "outcome": "exhausted", "repairs": "rejected=prose"}
 
 
-async def test_a_call_of_respond_is_returned_as_text(*, stream: bool) -> None:
+async def test_a_call_of_the_respond_tool_is_returned_as_text(*, stream: bool) -> None:
     message = calls("respond", '{"mess', 'age": "It is', " su", 'nny."}')
     async with temper(message) as proxy:
         answer = await proxy.ask(request(), stream=stream, headers=with_policy("respond"))
@@ -153,7 +153,7 @@ async def test_a_nudge_is_appended_to_the_unchanged_messages(
     assert b"respond" not in first.raw["tools"]
 
 
-async def test_a_retry_adds_only_its_call_after_text_was_shown() -> None:
+async def test_if_text_was_already_streamed_only_the_call_of_the_retry_is_sent() -> None:
     bad = sse.START + sse.text("I will look.") + sse.call_delta("get_weather", "{}")
     again = sse.START + sse.text("Sorry!") + sse.call_delta("get_weather", PARIS)
     end = sse.end("tool_calls")
@@ -177,9 +177,8 @@ async def test_the_third_attempt_is_constrained_to_a_call(*, stream: bool) -> No
     assert isinstance(format_, dict)
     assert format_["type"] == "json_schema"
     assert "get_weather" in json.dump_text(format_)
-    assert "respond" in json.dump_text(
-        format_
-    )  # no argument was certain, so nothing had been streamed
+    # no argument was certain, so no call had been streamed that the attempt would have to complete
+    assert "respond" in json.dump_text(format_)
 
 
 async def test_the_earlier_reply_is_returned_if_the_retry_fails(*, stream: bool) -> None:
@@ -219,7 +218,7 @@ async def test_without_tools_a_reply_that_looks_like_a_call_is_returned_unchange
 @pytest.mark.parametrize(
     "choice", ["required", {"type": "function", "function": {"name": "get_weather"}}]
 )
-async def test_prose_for_a_required_call_is_retried_until_a_call(
+async def test_prose_is_retried_until_the_model_makes_the_required_call(
     *, stream: bool, choice: JsonValue
 ) -> None:
     forced = json.dump_text({"name": "get_weather", "arguments": {"city": "Paris"}})
@@ -237,7 +236,7 @@ async def test_prose_for_a_required_call_is_retried_until_a_call(
     }
 
 
-async def test_only_one_call_is_returned_without_parallel_calls(*, stream: bool) -> None:
+async def test_only_one_call_is_returned_if_parallel_calls_are_disabled(*, stream: bool) -> None:
     two = sse.call_delta("get_weather", PARIS) + sse.call_delta("get_time", "{}", index=1)
     async with temper(sse.START + two + sse.end("tool_calls")) as proxy:
         answer = await proxy.ask(request(parallel_tool_calls=False), stream=stream)

@@ -74,7 +74,7 @@ async def test_a_backend_failure_before_the_first_byte_has_its_own_status(
     assert len(proxy.backend.upstream_requests) == 1
 
 
-async def test_an_overflow_error_has_the_prompt_tokens_and_the_window_in_the_wording_of_openai(
+async def test_an_overflow_error_states_the_prompt_size_and_the_window_like_openai(
     *, stream: bool
 ) -> None:
     overflow = error(
@@ -95,7 +95,7 @@ async def test_an_overflow_error_has_the_prompt_tokens_and_the_window_in_the_wor
     assert "exceeds the available context size" in str(answer.error["message"])
 
 
-async def test_retry_after_of_the_backend_that_is_not_ascii_is_dropped() -> None:
+async def test_a_retry_after_header_that_is_not_ascii_is_dropped() -> None:
     busy = refuses(429, {"message": "busy"}, headers={"retry-after": "später \u20ac"})
     async with temper(busy) as proxy:
         answer = await proxy.ask(PLAIN)
@@ -136,7 +136,7 @@ LATE = [
 
 
 @pytest.mark.parametrize(("steps", "code"), LATE)
-async def test_late_failure_is_an_event_without_done_mark(
+async def test_a_failure_during_a_stream_is_an_error_event_without_done_mark(
     steps: tuple[bytes | Ending, ...], code: str
 ) -> None:
     async with temper(Script(steps), timeouts=BREAKING_OFF) as proxy:

@@ -94,7 +94,7 @@ RESPONSES: JsonObject = {
     ],
 }
 PATHS = {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES, "/v1/responses": RESPONSES}
-# the finish reason of a response with a call
+# API dialect -> what a response contains if it ends with a call
 REASONS = {
     "/v1/chat/completions": '"finish_reason":"tool_calls"',
     "/v1/messages": '"stop_reason":"tool_use"',

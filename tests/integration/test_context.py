@@ -198,7 +198,7 @@ async def test_reply_that_fills_the_window_is_reported(*, stream: bool) -> None:
     assert "filled=1" in answer.report["context"]
 
 
-# With this usage of a short prompt, Temper estimates that the long prompt fits.
+# The reported size of a short prompt, from which Temper concludes that the long prompt fits.
 COST = len(json.dump(conversation(3))) // 5
 
 

@@ -293,7 +293,9 @@ async def test_the_exchange_of_a_row_is_returned_or_a_404_with_the_reason() -> N
 
 
 @pytest.mark.parametrize(("keep", "reason"), [(0, "recording_off"), (100, "too_large")])
-async def test_exchange_that_is_not_stored_is_a_404_with_its_reason(keep: int, reason: str) -> None:
+async def test_an_exchange_that_is_not_stored_is_a_404_with_the_reason(
+    keep: int, reason: str
+) -> None:
     async with temper(GOOD, observers=observers_with_board(keep=keep)) as proxy:
         await proxy.ask(request())
         (row,) = await rows_of(proxy)

@@ -50,7 +50,7 @@ async def test_replies_of_a_model_without_errors_are_unchanged_and_never_retried
 
 
 @pytest.mark.deep
-async def test_arms_off_and_observe_equal_the_direct_arm_and_temper_harms_no_run(
+async def test_the_arms_off_and_observe_equal_the_arm_direct_and_temper_harms_no_run(
     tmp_path: Path,
 ) -> None:
     results = await evaluate_profile(tmp_path, "p-small", "temper", "temper-off", "temper-observe")
@@ -64,7 +64,7 @@ async def test_arms_off_and_observe_equal_the_direct_arm_and_temper_harms_no_run
     assert results["temper"].promoted == 0
 
 
-async def test_a_model_that_only_writes_wrong_values_is_neither_helped_nor_harmed(
+async def test_a_model_whose_only_errors_are_wrong_values_is_neither_helped_nor_harmed(
     tmp_path: Path,
 ) -> None:
     results = await evaluate_profile(tmp_path, "values-only", "temper", families=FAMILIES[:4])

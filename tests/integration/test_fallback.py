@@ -210,7 +210,7 @@ async def test_a_fallback_call_follows_text_already_streamed_by_the_first_model(
         assert (answer.text, answer.called) == ("Let me look.", PARIS)
 
 
-async def test_a_partly_streamed_call_is_completed_by_an_equal_fallback_call_or_fails() -> None:
+async def test_a_partly_streamed_call_fails_unless_the_fallback_call_continues_it() -> None:
     begun = calls("get_weather", '{"city": "Paris", "days": "x"}')
     other = calls("get_weather", '{"city": "Oslo", "days": 1}')
     same = calls("get_weather", '{"city": "Paris", "days": 1}')
@@ -363,7 +363,7 @@ async def test_repeated_idempotency_key_sends_no_second_request_to_the_fallback(
         assert both.sent == (3, 1)
 
 
-async def test_log_metrics_and_dashboard_name_the_fallback_model() -> None:
+async def test_the_fallback_model_is_named_in_the_log_the_metrics_and_the_dashboard() -> None:
     records, metrics = Records(), Metrics()
     observers = Observers((records,), metrics)
     async with small_and_big(GOOD, observers=observers) as both:

@@ -1,4 +1,4 @@
-"""A foreign loop (`Guardrails`) sends its requests itself and gets the calls of a proxy client."""
+"""A program that uses `Guardrails` in its own loop gets the same calls as a client of the proxy."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ class ForeignResult:
 
 
 def chunks_of(reply: bytes) -> Iterator[JsonObject]:
-    """Read a stream as an SDK does: all chunks but the end mark."""
+    """Read a stream as an SDK does: all chunks except the end mark."""
     for event in EventDecoder().feed(reply):
         if event.data != "[DONE]":
             chunk = json.parse(event.data)
@@ -129,7 +129,7 @@ async def test_a_foreign_loop_gets_the_same_retries_and_calls_as_a_client_of_the
             )
 
 
-def test_a_shown_call_raises_call_broke_off_if_no_attempt_completes_it() -> None:
+def test_a_streamed_call_of_a_foreign_loop_raises_call_broke_off_if_never_completed() -> None:
     guard = Guardrails(tools=tools_of(TOOLS), engine="llama-server")
     turn = guard.turn([{"role": "user", "content": "How is it?"}], stream=True)
     with pytest.raises(CallBrokeOff):

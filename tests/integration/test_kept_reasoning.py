@@ -1,4 +1,4 @@
-"""Reasoning that a client drops is put back: the prompt equals that of a client that keeps it."""
+"""Temper restores reasoning that a client drops: the prompts equal those with the reasoning."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -41,7 +41,7 @@ def call(name: str, path: str, number: int, index: int = 0) -> bytes:
     return sse.call_delta(name, *arguments, index=index, call_id=f"call_{number}")
 
 
-# several calls in one reply, a repeated call with other reasoning, text next to a call, an answer
+# Among these: two calls in one reply, a repeated call with other reasoning, text next to a call.
 REPLIES = (
     reply("I list.\nAnd read.", call("list", "/", 1), call("read", "/a", 2, index=1)),
     reply("I list it again.", call("list", "/", 3)),
@@ -196,7 +196,7 @@ async def test_log_and_headers_report_the_number_of_restored_messages() -> None:
 
 
 async def test_a_compacted_prompt_equals_that_of_a_client_that_sends_reasoning() -> None:
-    """Compaction works on the completed history, so its cuts are the same."""
+    """Compaction sees the history with the restored reasoning, so it removes the same parts."""
     prompts = []
     replies = [reply(f"Number {n}. " * 20, call("read", f"/{n}", n)) for n in range(40)]
     for keeps in (True, False):

@@ -1,4 +1,4 @@
-"""Order rules over HTTP: of the operator, for any name of the model, and of a client."""
+"""Order rules of a client, and of the operator for every name of a model, over HTTP."""
 
 import pytest
 

@@ -127,7 +127,7 @@ async def test_backend_rejections_have_the_common_error_format(
         assert response.headers["retry-after"] == "7"
 
 
-async def test_oversized_prompt_error_names_the_prompt() -> None:
+async def test_the_error_for_an_oversized_prompt_names_the_field_prompt() -> None:
     error: JsonObject = {
         "code": 400,
         "message": "too long",
@@ -177,7 +177,7 @@ async def test_only_allowed_headers_are_forwarded() -> None:
     assert headers["x-request-id"].startswith("req_")
 
 
-async def test_model_selects_the_backend_and_the_upstream_name() -> None:
+async def test_the_requested_model_selects_the_backend_and_its_name_for_the_model() -> None:
     backend, other = ScriptedBackend(), ScriptedBackend(Script((b"{}",), headers=JSON))
     serving = ServerOptions()
     async with listening(backend) as first, listening(other) as second:
@@ -200,7 +200,7 @@ async def test_model_selects_the_backend_and_the_upstream_name() -> None:
     assert "small, embedder" in unknown.json()["error"]["message"]
 
 
-async def test_props_returns_a_part_of_the_backends_properties() -> None:
+async def test_the_path_props_returns_a_part_of_the_backends_properties() -> None:
     backend = ScriptedBackend()
     backend.models = {"data": [{"id": "m"}]}
     backend.properties = {

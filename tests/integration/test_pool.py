@@ -99,7 +99,8 @@ async def test_conversations_spread_over_all_servers() -> None:
         for number in range(80):
             body = request(tools=None, messages=[{"role": "user", "content": f"Hi {number}"}])
             await scene.proxy.ask(body)
-        assert min(scene.request_counts()) >= 16  # a fair coin fails this once in 50 million runs
+        # if servers were chosen by a fair coin, this would fail once in 50 million runs
+        assert min(scene.request_counts()) >= 16
 
 
 @pytest.mark.parametrize("failure", [BUSY, b"<html>Oh</html>"])

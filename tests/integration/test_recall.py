@@ -88,7 +88,7 @@ async def test_a_recalled_fact_is_sent_to_the_model_but_not_to_the_client(
 
 async def test_recall_is_offered_from_the_first_request_on(*, stream: bool) -> None:
     chat = long_chat(words=8)
-    # without usage: it would have to match the length of each prompt
+    # the replies have no usage, because its token counts would have to match each prompt
     finish = sse.part([{"finish_reason": "stop", "index": 0, "delta": {}}])
     silent = sse.START + sse.text("ok") + finish + sse.DONE
     lengths = range(1, len(chat.messages) + 1, 2)

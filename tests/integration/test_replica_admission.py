@@ -85,9 +85,9 @@ async def crowd(replicas: int, serving: ServerOptions) -> AsyncGenerator[Crowd]:
 async def rounds_of_newcomers(
     replicas: int, *, shares: int = 1, newcomers: int = 4
 ) -> tuple[list[int], FirstComeEngine]:
-    """Flood the engine; return for how many rounds each request of a new client then waits.
+    """Let client `a` flood the engine; return how many rounds each request of client `b` waits.
 
-    These requests go to the replicas by turns.
+    The requests of `b` go to the replicas by turns. The second return value is the engine.
     """
     waited: list[int] = []
     async with crowd(replicas, ServerOptions(replicas=shares)) as clients:
@@ -114,12 +114,12 @@ async def test_the_queue_of_the_engine_and_the_wait_of_a_new_client_are_bounded(
 
 
 @pytest.mark.parametrize(("replicas", "rounds"), [(2, 2), (4, 3)])
-async def test_replicas_that_know_their_number_leave_no_queue_in_the_engine(
+async def test_replicas_that_know_how_many_they_are_leave_no_queue_in_the_engine(
     replicas: int, rounds: int
 ) -> None:
     waited, engine = await rounds_of_newcomers(replicas, shares=replicas)
     assert engine.longest_queue == 0
-    assert max(waited) <= rounds  # with one slot each, the flood may take the first turn
+    assert max(waited) <= rounds  # the only slot of a replica may first go to the flood
 
 
 async def test_each_replica_admits_one_request_if_there_are_more_replicas_than_slots() -> None:

@@ -28,7 +28,7 @@ BODY = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "
 
 @contextlib.contextmanager
 def executed_modules() -> Iterator[set[str]]:
-    """Collect the modules of `proxy` with functions that run in this thread."""
+    """Collect the modules of `proxy` whose functions this thread executes in the block."""
     modules: set[str] = set()
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
@@ -65,15 +65,13 @@ async def test_the_page_lists_the_modules_of_a_plain_chat() -> None:
     listed = re.findall(r"^\| `(proxy/[a-z_/]+\.py)`", path, re.MULTILINE)
     backend = ScriptedBackend(*[reply] * 4)
     async with listening(backend) as engine, temper(engine.url) as client:
-        for _ in range(
-            3
-        ):  # the first requests also import modules, fill caches and look up the model
+        # the first requests also import modules, fill caches and look up the model
+        for _ in range(3):
             await client.post("/v1/chat/completions", json=BODY)
         with executed_modules() as executed:
             answer = await client.post("/v1/chat/completions", json=BODY)
-            await until(
-                lambda: str(ROOT / _LAST) in executed
-            )  # work that a request does after its response
+            # a request executes this module after its response
+            await until(lambda: str(ROOT / _LAST) in executed)
     assert "Hi" in answer.text
     assert sorted(executed.difference(listed)) == [], "not on the page, but executed"
     assert sorted(set(listed) - executed) == [], "on the page, but not executed"

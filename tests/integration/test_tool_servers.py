@@ -111,7 +111,7 @@ async def test_request_that_names_no_tool_server_gets_no_operator_tools(*, strea
 
 
 @pytest.mark.parametrize("offering", ["toolless", "always"])
-async def test_the_offers_toolless_and_always_add_tools_to_requests_without_tools(
+async def test_the_offer_setting_toolless_or_always_adds_tools_to_requests_without_tools(
     offering: Offering, *, stream: bool
 ) -> None:
     async with with_tools(FIND, SAYS, tools=hosting(offering=offering)) as proxy:
@@ -172,7 +172,7 @@ async def test_call_quoted_in_a_result_is_not_run(*, stream: bool) -> None:
     assert answer.calls == []
 
 
-async def test_each_call_is_a_line_of_reasoning_on_request(*, stream: bool) -> None:
+async def test_each_tool_call_is_a_line_of_reasoning_if_narration_is_on(*, stream: bool) -> None:
     async with with_tools(FIND, SAYS, tools=hosting(narrates=True)) as proxy:
         answer = await proxy.ask(asking(), stream=stream)
     assert b"[search.find: done, " in answer.body

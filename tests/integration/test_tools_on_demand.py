@@ -1,4 +1,4 @@
-"""With many tools the prompt has only summaries, and Temper answers `find_tools` itself."""
+"""With many tools, the prompt has only their summaries, and Temper answers `find_tools` itself."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -85,7 +85,7 @@ async def test_a_valid_call_is_equal_with_and_without_guardrails(*, stream: bool
     assert (guarded.calls, guarded.reason) == (plain.calls, plain.reason)
 
 
-async def test_stream_options_are_kept_and_usage_always_requested(*, stream: bool) -> None:
+async def test_stream_options_are_kept_and_usage_is_always_requested(*, stream: bool) -> None:
     body = request(stream_options={"include_usage": False, "chunk_size": 7})
     async with temper(says("Hi.")) as proxy:
         await proxy.ask({**body, "tools": None}, stream=stream)

@@ -59,7 +59,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def engine() -> Iterator[tuple[PacedEngine, str]]:
-    """An engine that processes every prompt forever, until a test releases it."""
+    """An engine that processes every prompt until a test releases it."""
     silent = PacedEngine(is_silent=True)
     with listening_in_thread(silent) as url:
         yield silent, url
@@ -86,7 +86,7 @@ def interrupt(command: WatchedCommand) -> str:
         ]
     ),
 )
-def test_chat_shows_what_it_waits_for_and_one_ctrl_c_returns_to_the_prompt(
+def test_the_chat_command_shows_its_activity_and_returns_to_the_prompt_at_ctrl_c(
     scripts: Sequence[Script | bytes], shown: str
 ) -> None:
     Path("tools.py").write_text(TOOLS, encoding="utf-8")

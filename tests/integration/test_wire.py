@@ -63,7 +63,7 @@ async def test_a_response_that_is_not_streamed_has_the_usage_of_the_backend() ->
     assert answer.usage == sse.USAGE
 
 
-async def test_usage_is_a_separate_chunk_on_request() -> None:
+async def test_usage_is_a_separate_chunk_if_the_client_requests_it() -> None:
     async with temper(says("Hi."), says("Hi.")) as proxy:
         body = request(tools=None, stream_options={"include_usage": True})
         answer = await proxy.ask(body, stream=True)

@@ -1,7 +1,8 @@
 """Temper with the real Anthropic API; runs only where a key and a model are configured.
 
-`ANTHROPIC_UPSTREAM_KEY` and `ANTHROPIC_UPSTREAM_MODEL`, and `ANTHROPIC_UPSTREAM_URL` for another
-server with that protocol. The text of a model is not tested. Each run costs a few thousand tokens.
+Set `ANTHROPIC_UPSTREAM_KEY` and `ANTHROPIC_UPSTREAM_MODEL`; for another server with this protocol
+also `ANTHROPIC_UPSTREAM_URL`. No test checks the text of the model. Each run costs a few thousand
+tokens.
 """
 
 import os

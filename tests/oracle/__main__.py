@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m tests.oracle", description=__doc__)
     parser.add_argument("--count", type=int, default=3_000, help="how many inputs")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
-    parser.add_argument("--seed", type=int, help="of the inputs, for the same ones again")
+    parser.add_argument("--seed", type=int, help="the same seed gives the same inputs again")
     options = parser.parse_args(arguments)
     seed = random.randrange(2**32) if options.seed is None else options.seed
     begin = time.monotonic()

@@ -151,7 +151,7 @@ _BYTES = b"\x00\t\n\x0b\x0c\r :,;0159afx\x7f\x80\xa0\xff"
 
 
 def attack(seed: int, number: int) -> bytes:
-    """Return the input of a seed and a number, which is always the same."""
+    """Return the input with this number; the same seed and number always give the same input."""
     chance = Random(f"{seed}:{number}")
     requests = [_request(chance, digit) for digit in range(chance.choice((1, 1, 1, 2, 2, 3)))]
     if chance.random() < 0.05:
@@ -264,7 +264,7 @@ def _chunked(chance: Random, content: bytes) -> bytes:
 
 
 def _chunk(chance: Random, content: bytes, *, odd: bool) -> bytes:
-    """Return a chunk; the last one is empty, and ends after the trailers."""
+    """Return a chunk; the last one is empty, and `_chunked` adds its trailers and line end."""
     size = chance.choice(_SIZES) if odd and chance.random() < 0.7 else b"%x"
     head = size.replace(b"%x", b"%x" % len(content))
     end = chance.choice(_CHUNK_ENDS) if odd and chance.random() < 0.4 else b"\r\n"

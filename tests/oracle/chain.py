@@ -1,4 +1,4 @@
-"""A client, HAProxy and Temper's HTTP server on loopback, all of which record requests.
+"""A client, HAProxy and Temper's HTTP server on loopback, to compare how both read requests.
 
     client --+-- HAProxy, as it is --+-- connections.py -- a recorder -- edge.py -- an endpoint
              +-- HAProxy, lenient ---+
@@ -6,7 +6,8 @@
 
 HAProxy writes its reading of a request into the header `x-oracle`: a number, the method, the
 target, the size of the body and the host. It sends requests of different clients on the same
-connections, so that the rest of one request would become the beginning of the next one.
+connections. If Temper reads less of a request than HAProxy forwarded, the remaining bytes become
+the beginning of the next request.
 """
 
 import asyncio
@@ -34,7 +35,8 @@ from tests.timeouts import TIMEOUT_SECONDS
 
 ROUTES = ("haproxy", "lenient", "direct")
 MARK = "x-oracle"
-_QUIET_SECONDS = 0.005  # then the client closes its side; if that is too early, less is compared
+# The client closes its side when no bytes have arrived for this time; too early, less is compared.
+_QUIET_SECONDS = 0.005
 _LIMITS = ConnectionLimits(TIMEOUT_SECONDS, 64, TIMEOUT_SECONDS, TIMEOUT_SECONDS)
 _READING = "%[unique-id] %[method,hex] %[url,hex] %[req.body_size] %[req.hdr(host),hex]"
 _CONFIGURATION = f"""
@@ -84,7 +86,8 @@ class Reading:
     def marked(self) -> Request | None:
         """HAProxy's reading; None without a mark.
 
-        The host of an absolute target counts (RFC 9112, 3.2.2): lenient, HAProxy ignores it.
+        The host of an absolute target replaces the header `host` (RFC 9112, 3.2.2). A lenient
+        HAProxy does not do this, so it is done here.
         """
         fields = self.mark.split(" ")
         if len(fields) not in (4, 5) or not fields[0].isdigit():
@@ -93,7 +96,7 @@ class Reading:
         method, target = bytes.fromhex(fields[1]).decode(), bytes.fromhex(fields[2])
         if absolute := _ABSOLUTE.match(target):
             host, target = absolute[1], target[absolute.end() :]
-        # ASGI has no fragment
+        # the target of an ASGI scope has no fragment
         return Request(method, target.partition(b"#")[0] or b"/", int(fields[3]), host)
 
 
@@ -159,7 +162,7 @@ class Chain:
     async def send(self, route: str, data: bytes) -> bytes:
         """Send bytes on a new connection; returns the bytes that come back.
 
-        Raises `TimeoutError` if the connection, or a request that came of it, does not end.
+        Raises `TimeoutError` if the connection, or the handling of a request on it, does not end.
         """
         async with asyncio.timeout(TIMEOUT_SECONDS / 2):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[route])
@@ -167,7 +170,7 @@ class Chain:
                 answer = await _exchange(reader, writer, data)
             finally:
                 writer.close()
-            while self.recorder.running:  # noqa: ASYNC110 - of a client that has gone
+            while self.recorder.running:  # noqa: ASYNC110 - no event reports the end
                 await asyncio.sleep(0)
         return answer
 

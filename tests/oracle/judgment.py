@@ -9,7 +9,7 @@ from tests.oracle.chain import Chain, Reading, Request
 
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 _NUMBER = re.compile(rb"x-number: (\d+)\r\n")
-# for a transfer coding that Temper does not support (RFC 9112, 6.1), and for an HTTP version
+# The statuses for an unsupported transfer coding (RFC 9112, 6.1) and an unsupported HTTP version.
 _GOOD_ERRORS = frozenset({b"501", b"505"})
 
 
@@ -80,7 +80,8 @@ def _differ(directly: Request, other: Request) -> bool:
 def _of_comparison(through: Sequence[Reading], direct: Sequence[Reading]) -> Iterator[str]:
     """Yield the inputs that Temper and HAProxy parse into different requests.
 
-    Either may reject what the other accepts; then it has read less.
+    Either program may reject a request that the other one accepts. Only requests that both programs
+    have read are compared.
     """
     for ours, theirs in zip(direct, through, strict=False):
         marked = theirs.marked
@@ -89,7 +90,7 @@ def _of_comparison(through: Sequence[Reading], direct: Sequence[Reading]) -> Ite
 
 
 def _of_answer(answer: bytes) -> Iterator[str]:
-    """Yield errors of the server, and responses in another order than that of their requests."""
+    """Yield server errors, and responses that are not in the order of their requests."""
     bad = {status for status in _STATUS.findall(answer) if status >= b"500"} - _GOOD_ERRORS
     if bad:
         yield f"status {bad}"

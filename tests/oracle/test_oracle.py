@@ -48,7 +48,7 @@ class IgnoresCodings(GuardedConnection):
 
 
 class PrefersLengths(GuardedConnection):
-    """Reads a chunked body that also has a Content-Length by that length."""
+    """Ignores the transfer coding of a request that also has a Content-Length."""
 
     def data_received(self, data: bytes) -> None:
         head, end, body = data.partition(b"\r\n\r\n")

@@ -115,7 +115,7 @@ def test_text_after_a_failed_result_is_checked() -> None:
         ((*FAILED, user_message("Never mind.")), ALWAYS, False),
     ],
 )
-def test_the_policy_decides_whether_an_answer_directly_after_tool_results_is_checked(
+def test_the_close_out_setting_decides_if_an_answer_after_tool_results_is_checked(
     messages: Messages, policy: Policy, *, expected: bool
 ) -> None:
     assert is_checked(messages, policy) is expected
@@ -171,7 +171,7 @@ def test_a_request_with_allowed_tools_is_checked_after_a_failed_result() -> None
 
 
 @pytest.mark.parametrize(("most", "expected"), [(72, False), (73, True), (None, True)])
-def test_check_is_sent_only_if_sixty_four_tokens_of_the_limit_remain(
+def test_the_check_is_sent_only_if_64_tokens_of_max_tokens_remain(
     most: int | None, *, expected: bool
 ) -> None:
     assert is_checked(request=replace(make_request(*FAILED), max_tokens=most)) is expected
@@ -459,7 +459,7 @@ def test_the_answer_is_unchanged_without_a_new_call_in_the_check(reply: str) -> 
     assert outcome(book.turn.facts) is ReplyOutcome.CLEAN
 
 
-def test_a_second_check_follows_a_first_answered_with_done_if_two_are_allowed() -> None:
+def test_if_two_checks_are_allowed_the_second_follows_the_answer_done() -> None:
     book = send_check(SUCCEEDED, TWICE)
     first = book.upstream_request
     write(book, "DONE")
@@ -487,7 +487,7 @@ def test_the_answer_ends_after_two_checks_answered_with_done() -> None:
     ("policy", "reply"),
     [(replace(TWICE, close_out=CloseOut.STRUCTURAL), "DONE"), (TWICE, "Sorry."), (ALWAYS, "DONE")],
 )
-def test_no_second_check_follows_if_one_is_allowed_or_done_was_not_written(
+def test_no_second_check_follows_if_only_one_is_allowed_or_the_answer_is_not_done(
     policy: Policy, reply: str
 ) -> None:
     book = send_check(FAILED, policy)
@@ -568,7 +568,7 @@ def test_the_usage_after_a_check_without_a_call_is_that_of_the_first_generation(
     }
 
 
-def test_the_usage_of_the_answer_and_of_the_check_is_recorded_for_the_total() -> None:
+def test_the_usage_of_the_answer_and_of_the_check_are_both_recorded() -> None:
     book = send_check()
     check_usage = UsageReported({"prompt_tokens": 80, "completion_tokens": 5})
     book.receive(check_usage, ReplyFinished("stop"))

@@ -1,6 +1,7 @@
 """Tools that the prompt describes by a convention; the client receives structured calls.
 
-Under the convention `json`, here CONTRACT, every reply is an object. The final form is an answer:
+In the convention `json` (`CONTRACT` in this file), every reply is a JSON object. The final form is
+the object of an answer:
 
     {"type": "final", "content": "It is noon."}
 """

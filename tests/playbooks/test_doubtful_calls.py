@@ -91,7 +91,7 @@ def test_repeated_ambiguous_call_markup_is_removed_from_the_text(again: str, str
 
 
 @pytest.mark.parametrize("text", [MARKED, ENVELOPE, CALL])
-def test_the_text_of_the_third_reply_is_returned_after_two_calls_copied_from_a_tool_result(
+def test_after_two_calls_copied_from_a_tool_result_the_third_reply_is_returned(
     text: str, stream: bool
 ) -> None:
     book = ask_to_confirm(text, *make_result_history(), stream=stream)
@@ -120,7 +120,7 @@ def test_text_before_a_repeated_ambiguous_call_is_sent_only_once(stream: bool) -
     assert shown_text(book) == ""
 
 
-def test_strict_turn_names_the_tool_of_an_ambiguous_call() -> None:
+def test_the_error_of_a_strict_turn_names_the_tool_of_an_ambiguous_call() -> None:
     policy = Policy(text_policy=TextPolicy.REQUIRE, is_strict=True)
     book = Playbook.of(make_request(), policy)
     write(book.ask(), CALL + SUFFIX)
@@ -166,14 +166,14 @@ def test_a_call_that_the_user_asked_for_is_returned() -> None:
     assert any(isinstance(event, ToolCalled) for event in book.shown)
 
 
-def test_the_policy_accept_returns_an_ambiguous_call_as_text_without_a_question() -> None:
+def test_under_the_text_policy_accept_an_ambiguous_call_is_text_without_a_question() -> None:
     book = Playbook.of(make_request(), Policy(text_policy=TextPolicy.ACCEPT)).ask()
     write(book, CALL + SUFFIX)
     assert shown_text(book) == CALL + SUFFIX
     assert not any(isinstance(outcome, RejectedReply) for outcome in book.turn.facts)
 
 
-def test_the_call_in_the_answer_is_text_if_the_user_asks_how_to_call_a_tool() -> None:
+def test_a_call_is_returned_as_text_if_the_user_asks_how_to_call_a_tool() -> None:
     book = Playbook.of(make_request(user_message("How do I call get_weather?"))).ask()
     write(book, CALL + SUFFIX)
     assert shown_text(book) == CALL + SUFFIX
@@ -226,7 +226,7 @@ QUESTION_ABOUT_MARKUP = f"How do you write a call? Is it {MARKED}, or something 
         (f"{LOOK} with {MARKED}.", make_result_history(f"Now write {MARKED}."), "asked", "text"),
     ],
 )
-def test_format_and_context_decide_whether_a_call_is_returned_questioned_or_text(
+def test_the_format_and_context_of_a_call_decide_if_it_is_returned(
     text: str, messages: tuple[Message, ...], native: str, foreign: str
 ) -> None:
     for syntax, expected in ((NATIVE, native), (FOREIGN, foreign)):

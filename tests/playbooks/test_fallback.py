@@ -77,7 +77,7 @@ def send_to_fallback(request: Request | None = None, policy: Policy | None = Non
     return book.ask()
 
 
-def test_turn_with_a_fallback_waits_for_it_after_its_last_attempt() -> None:
+def test_a_turn_with_a_fallback_waits_for_the_fallback_after_its_last_attempt() -> None:
     book = use_up_attempts()
     assert (book.turn.is_spent, book.turn.state) == (True, TurnState.SPENT)
     book.end()
@@ -123,7 +123,7 @@ def test_usage_names_the_fallback_and_sums_both_models() -> None:
     assert usage["total_tokens"] == 59
 
 
-def test_usage_names_the_fallback_if_the_first_model_reports_none() -> None:
+def test_usage_names_the_fallback_if_the_first_model_reports_no_usage() -> None:
     book = send_to_fallback()
     book.receive(USAGE)
     call(book, "get_weather", GOOD)
@@ -131,21 +131,21 @@ def test_usage_names_the_fallback_if_the_first_model_reports_none() -> None:
     assert usage["temper"] == {"attempts": 1, **USAGE.usage, "fallback": "big"}
 
 
-def test_a_text_of_the_fallback_is_returned_although_the_first_model_owed_a_call() -> None:
-    """The first model has to correct its call, but the fallback has made no call."""
+def test_a_text_of_the_fallback_is_returned_after_invalid_calls_of_the_first_model() -> None:
+    """The first model must correct its call. The fallback made no call, so its text is accepted."""
     book = send_to_fallback()
     write(book, "It is sunny.").expect(TextDelta("It is sunny."), ReplyFinished("stop"))
     book.end()
 
 
-def test_the_text_of_the_fallback_is_sent_only_at_its_end() -> None:
+def test_the_text_of_the_fallback_is_sent_only_at_the_end_of_its_reply() -> None:
     book = send_to_fallback()
     book.receive(ReasoningDelta("Let me see."), TextDelta("It is "), TextDelta("sunny."))
     book.expect(ReasoningDelta("Let me see."))
     assert book.shown == []
 
 
-def test_the_policy_respond_returns_a_text_of_the_fallback_without_a_nudge() -> None:
+def test_under_the_text_policy_respond_the_fallback_text_is_returned_without_a_nudge() -> None:
     request = make_request()
     policy = Policy(text_policy=TextPolicy.RESPOND)
     book = use_up_attempts(request, policy)
@@ -328,7 +328,7 @@ def test_an_empty_reply_of_the_fallback_is_not_returned() -> None:
     assert book.shown == without.shown
 
 
-def test_the_reported_context_is_that_of_the_prompt_for_the_fallback() -> None:
+def test_the_reported_context_is_that_of_the_fallback_prompt() -> None:
     compacted = Compacted(
         tier=1, cleared=0, folded=0, epoch=1, sent=900, client=2000, window=1000, is_new=True
     )

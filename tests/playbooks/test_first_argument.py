@@ -1,6 +1,6 @@
-"""The backend chunk after which the first byte of a call's arguments is sent, per API dialect.
+"""Tests after which backend chunk the first byte of a call's arguments is sent, in each dialect.
 
-The chunks are counted, not timed: a byte is sent with the chunk that makes its value certain.
+A byte is sent with the chunk that makes its value certain. The tests count chunks, not seconds.
 """
 
 import pytest
@@ -102,7 +102,7 @@ def _arguments_after_each_token(dialect: str, tokens: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("tokens", "certain", "first"),
     [
-        # Any string is valid, so its characters are sent as they arrive.
+        # A property without an enum accepts any string, so characters are sent as they arrive.
         (['{"', "city", '":', ' "', "Par", "is", '"}'], 3, '{"city": "'),
         (['{"', "city", '":', ' "Par', "is", '"}'], 3, '{"city": "Par'),
         (['{"', "note", '":"', "Hi", '","', "city", '":"x"}'], 2, '{"note":"'),

@@ -115,7 +115,7 @@ def test_a_random_run_has_a_valid_history_and_gives_the_client_one_reply(
 
 
 def check_demand(config: RunConfig, choice: ToolUse | NamedTool, player: Player) -> None:
-    """Check that with a required call, calls of Temper's tools do not count as the call."""
+    """Check that a call of one of Temper's own tools does not count as a required call."""
     if choice is not ToolUse.REQUIRED:
         return
     for number, step in enumerate(player.prompts):

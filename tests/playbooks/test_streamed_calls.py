@@ -83,7 +83,7 @@ def test_a_valid_call_is_streamed_but_its_last_bytes_are_sent_after_validation()
 
 
 @pytest.mark.parametrize("prose", ["Let me see.\n\n", "\n", "Ah: ", "See `x`\n"])
-def test_white_space_before_a_call_is_shown_before_it(prose: str) -> None:
+def test_white_space_before_a_call_is_sent_before_the_call(prose: str) -> None:
     book = write_call(begin_stream().receive(TextDelta(prose)), "get_weather", PARIS)
     book.receive(ReplyFinished("tool_calls"))
     index = book.shown.index(ToolCallStarted(0, "id_0", "get_weather"))
@@ -109,13 +109,15 @@ def test_calls_stream_under_every_text_policy(text_policy: TextPolicy) -> None:
 
 
 @pytest.mark.parametrize("policy", [Policy(streams_calls=False), None])
-def test_a_call_is_one_event_without_streaming_or_if_configured(policy: Policy | None) -> None:
+def test_a_call_is_one_event_if_the_request_or_the_policy_does_not_stream_calls(
+    policy: Policy | None,
+) -> None:
     book = begin_stream(policy) if policy else Playbook.of(make_request()).ask()
     write_call(book, "get_weather", PARIS).receive(ReplyFinished("tool_calls"))
     book.expect(ToolCalled(0, ToolCall("id_0", "get_weather", PARIS)), ReplyFinished("tool_calls"))
 
 
-def test_calls_stream_unchanged_with_guardrails_off() -> None:
+def test_with_guardrails_off_calls_are_streamed_unchanged() -> None:
     for mode in (Mode.OFF, Mode.OBSERVE):
         book = write_call(begin_stream(Policy(mode=mode)), "launch_rocket", "{broken")
         assert join_arguments(book.shown) == "{broken"
@@ -180,7 +182,7 @@ def test_a_retry_with_the_streamed_members_completes_the_call() -> None:
     assert outcome(book.turn.facts) is ReplyOutcome.RETRIED
 
 
-def test_the_next_schema_requires_the_streamed_values_after_a_retry_with_other_values() -> None:
+def test_after_a_retry_with_other_values_the_next_schema_requires_the_streamed_values() -> None:
     book = show_invalid_call()
     call(book, "write", '{"path": "b.txt", "text": "Hello", "mode": "new"}')
     book.ask()
@@ -286,7 +288,7 @@ def show_valid_and_invalid_call() -> Playbook:
     return book.ask()
 
 
-def test_only_the_invalid_call_is_retried_after_a_valid_and_an_invalid_call() -> None:
+def test_of_a_valid_and_an_invalid_call_only_the_invalid_call_is_retried() -> None:
     book = show_valid_and_invalid_call()
     assert book.upstream_request is not None
     results = [message.text for message in book.upstream_request.messages if message.role == "tool"]
@@ -344,7 +346,7 @@ def test_text_after_a_streamed_call_is_sent_after_the_end_of_the_call() -> None:
     assert book.shown[-3:-1] == [ToolCallArgumentsDelta(0, '"}'), TextDelta("Let me see.")]
 
 
-def test_only_the_first_call_is_returned_without_parallel_calls() -> None:
+def test_only_the_first_call_is_returned_if_parallel_calls_are_disabled() -> None:
     book = write_call(begin_stream(parallel=False), "get_weather", PARIS)
     write_call(book, "get_time", "{}", 1).receive(ReplyFinished("tool_calls"))
     assert join_arguments(book.shown, 0) == PARIS

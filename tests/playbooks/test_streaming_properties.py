@@ -62,7 +62,7 @@ BAD: list[JsonObject] = [{}, {"city": 3, "unit": "x"}, {"path": "a"}, {"line": "
 
 @dataclass
 class Written:
-    """A call as the model writes it; `is_healthy` if it has no defect."""
+    """A call as the model writes it; `is_healthy` is true if it has no defect."""
 
     name: str
     arguments: str

@@ -57,7 +57,7 @@ def announce_call(policy: Policy | None = None) -> Playbook:
     ("policy", "is_offered"),
     [(Policy(), False), (ACCEPT, False), (RESPOND, True), (REQUIRE, False)],
 )
-def test_respond_tool_is_offered_only_under_policy_respond(
+def test_the_respond_tool_is_offered_only_under_the_text_policy_respond(
     policy: Policy, is_offered: bool
 ) -> None:
     assert (
@@ -68,7 +68,7 @@ def test_respond_tool_is_offered_only_under_policy_respond(
 @pytest.mark.parametrize(
     ("policy", "is_named"), [(PROMPTED, True), (PROMPTED_WITHOUT_RESPOND, False)]
 )
-def test_prompt_with_described_tools_also_describes_respond(
+def test_a_prompt_that_describes_the_tools_also_describes_the_respond_tool(
     policy: Policy, *, is_named: bool
 ) -> None:
     book = Playbook.of(make_request(), policy).ask()
@@ -89,7 +89,7 @@ def test_a_text_answer_is_streamed_and_takes_one_generation(policy: Policy) -> N
     assert attempts(book.turn.facts) == 1
 
 
-def test_an_announcement_without_its_call_is_the_answer_under_the_policy_accept() -> None:
+def test_under_the_text_policy_accept_an_announcement_without_its_call_is_the_answer() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     write(book, ANNOUNCED)
     assert shown_text(book) == ANNOUNCED
@@ -299,7 +299,7 @@ def test_announcement_in_a_respond_message_is_retried_like_prose() -> None:
 @pytest.mark.parametrize(
     ("policy", "message"), [(PROMPTED, "It is noon."), (PROMPTED, ""), (RESPOND, ANNOUNCED)]
 )
-def test_a_respond_message_ends_the_turn_under_the_policy_respond_or_without_an_announcement(
+def test_a_respond_message_ends_the_turn_except_an_announcement_under_the_policy_auto(
     policy: Policy, message: str
 ) -> None:
     book = Playbook.of(make_request(), policy).ask()
@@ -324,13 +324,13 @@ def test_empty_reply_is_retried(policy: Policy) -> None:
     assert "empty" in nudge(book)
 
 
-def test_an_empty_reply_is_the_answer_under_the_policy_accept() -> None:
+def test_under_the_text_policy_accept_an_empty_reply_is_the_answer() -> None:
     book = Playbook.of(make_request(), ACCEPT).ask()
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
     book.end()
 
 
-def test_nudge_under_policy_respond_offers_an_empty_respond_message() -> None:
+def test_under_the_text_policy_respond_a_nudge_offers_an_empty_respond_message() -> None:
     book = Playbook.of(make_request(), RESPOND).ask()
     write(book, ANSWER)
     book.ask()

@@ -27,7 +27,7 @@ def send_retry(text: str = HARMONY_CALL, policy: Policy | None = None) -> Playbo
 
 
 @pytest.mark.parametrize("text", HELD)
-def test_a_call_in_an_unknown_syntax_is_not_sent_and_retried_with_a_nudge(text: str) -> None:
+def test_a_call_in_an_unknown_syntax_is_hidden_and_retried_with_a_nudge(text: str) -> None:
     book = send_retry(text)
     assert book.upstream_request is not None
     *before, nudge = book.upstream_request.messages
@@ -82,7 +82,7 @@ def test_an_answer_to_the_nudge_is_sent_completely_even_if_it_begins_with_done()
 
 
 @pytest.mark.parametrize("again", [HARMONY_CALL, HELD[2], "I'll check the weather."])
-def test_unknown_syntax_is_retried_only_once(again: str) -> None:
+def test_a_call_in_an_unknown_syntax_is_retried_only_once(again: str) -> None:
     book = send_retry()
     write(book, again)
     error = "The model gave no usable reply in 2 attempts: a call in an unknown syntax"
@@ -112,7 +112,7 @@ def test_without_retries_a_call_in_an_unknown_syntax_is_returned_as_text(policy:
     assert book.shown[-1] == ReplyFinished("stop")
 
 
-def test_an_unknown_syntax_is_returned_and_reported_in_observe_mode() -> None:
+def test_in_observe_mode_a_call_in_an_unknown_syntax_is_returned_and_reported() -> None:
     book = Playbook.of(make_request(), Policy(mode=Mode.OBSERVE)).ask()
     book.receive(TextDelta(HARMONY_CALL)).expect(TextDelta(HARMONY_CALL))
     book.receive(ReplyFinished("stop")).expect(ReplyFinished("stop"))
@@ -123,7 +123,7 @@ def test_an_unknown_syntax_is_returned_and_reported_in_observe_mode() -> None:
     ("reason", "user_text"),
     [("length", "How is the weather?"), ("stop", f"Repeat: {HARMONY_CALL}")],
 )
-def test_an_unknown_syntax_that_is_truncated_or_copied_from_the_user_is_returned_as_text(
+def test_a_truncated_or_copied_call_in_an_unknown_syntax_is_returned_as_text(
     reason: str, user_text: str
 ) -> None:
     book = Playbook.of(make_request(user_message(user_text))).ask()
@@ -132,7 +132,7 @@ def test_an_unknown_syntax_that_is_truncated_or_copied_from_the_user_is_returned
     assert book.shown[-1] == ReplyFinished(reason)
 
 
-def test_an_unknown_syntax_quoted_from_the_user_is_returned_as_text() -> None:
+def test_a_call_in_an_unknown_syntax_that_quotes_the_user_is_returned_as_text() -> None:
     shown = f'<tools>{{"name": "get_weather", "arguments": {PARIS}}}</tools>'
     book = Playbook.of(make_request(user_message(f"Say: {shown}"), tools=TOOLS)).ask()
     write(book, shown)
@@ -147,7 +147,9 @@ def test_respond_message_is_an_answer_in_any_syntax() -> None:
 
 
 @given(st.sampled_from(HELD), st.lists(st.integers(1, 9), max_size=30))
-def test_unknown_syntax_is_recognized_in_any_chunking(text: str, sizes: list[int]) -> None:
+def test_a_call_in_an_unknown_syntax_is_recognized_in_any_chunking(
+    text: str, sizes: list[int]
+) -> None:
     book = Playbook.of(make_request(tools=TOOLS)).ask()
     position = 0
     for size in sizes:

@@ -87,7 +87,7 @@ class LiveAnswer:
         return ["".join(str(piece[-1]) for piece in pieces) for pieces in self.generations]
 
 
-# without a model only test_models.py is collected, which reports it once
+# without a model only test_models.py is collected, which reports the missing model once
 collect_ignore_glob = [] if chosen() else [f"test_{name}.py" for name in NEEDING_A_MODEL]
 
 

@@ -59,7 +59,7 @@ class Step:
 class Conversation:
     """A user's request and the steps done for it.
 
-    `seen` is the reply of the 0.5B model to it.
+    `seen` is the reply of the 0.5B model to this conversation.
     """
 
     id: str

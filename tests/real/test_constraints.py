@@ -1,4 +1,4 @@
-"""A required call of a real model is valid, even if the unconstrained model would write another."""
+"""A required call of a real model is valid, even if it would be invalid without the constraint."""
 
 from typing import cast
 

@@ -1,4 +1,4 @@
-"""Reports a missing model; without one, only this file of the folder is run."""
+"""Reports a missing model; without a model, no other file of this folder is run."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from tests.real.conversations import SYSTEM, Step, exchange
 from tests.timeouts import TIMEOUT_SECONDS
 
 ENDLESS = 6000  # tokens, which take minutes even on a fast CPU
-LEAST_SHARE = 0.95  # of the prefix that two requests share has to be cached
+LEAST_SHARE = 0.95  # share of the common prefix of two requests that must be cached
 
 
 def conversation(user: str) -> list[JsonValue]:
@@ -31,7 +31,8 @@ def test_the_text_of_a_stream_equals_that_of_a_response_that_is_not_streamed(
     temper: LiveTemper, user: str
 ) -> None:
     messages = conversation(user)
-    # a cached prompt is computed in other batches than a new one, so it may round differently
+    # Cache the prompt first: a new prompt is computed in other batches than a cached one, so its
+    # results may be rounded differently.
     temper.ask(messages, max_tokens=1)
     whole = temper.ask(messages)
     streamed = temper.ask(messages, stream=True)

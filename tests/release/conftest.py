@@ -39,9 +39,9 @@ def run(*command: str | Path, cwd: Path = REPOSITORY) -> str:
 
 @dataclass(frozen=True)
 class Installed:
-    """An installed Temper, and an empty folder, which is also its home.
+    """An installed Temper, and an empty folder, which is its home folder.
 
-    `python` is the interpreter that can import it; the one-file program has none.
+    `python` is an interpreter that can import Temper; there is none for the one-file program.
     """
 
     program: Path
@@ -55,10 +55,9 @@ class Installed:
 
 @pytest.fixture(scope="session")
 def build_archives(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Build the sdist and, from it, the wheel, into a folder of that name."""
-    pytest.importorskip(
-        "build.__main__", reason=MISSING.format("build")
-    )  # the repository may contain a folder `build`, which would hide the package
+    """Return a function that builds the sdist, and the wheel from it, into a folder by its name."""
+    # not "build": a folder `build` in the repository would be imported as this package
+    pytest.importorskip("build.__main__", reason=MISSING.format("build"))
     folder = tmp_path_factory.mktemp("archives")
 
     def build(name: str) -> Path:
@@ -95,7 +94,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def surroundings(home: Path) -> dict[str, str]:
-    """Return variables with which no program or package of this machine is found, nor Python."""
+    """Return environment variables that hide the programs and packages of this machine."""
     return {"HOME": str(home), "PATH": str(home), "LANG": "C.UTF-8"}
 
 

@@ -147,7 +147,7 @@ def test_the_first_example_of_the_library_guide_runs(
     assert ran.returncode == 0, ran.stderr
 
 
-def test_completion_knows_the_commands(installed: Installed) -> None:
+def test_shell_completion_knows_the_commands(installed: Installed) -> None:
     variables = {"_TEMPER_COMPLETE": "bash_complete", "COMP_WORDS": "temper ser", "COMP_CWORD": "1"}
     assert ask(installed, **variables).stdout.split() == ["plain,serve"]
 

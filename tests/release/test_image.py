@@ -1,4 +1,4 @@
-"""The image: run, after buildah has built it on a local Debian, since nothing is pulled here."""
+"""Runs the image, which buildah builds on a local Debian, because no image is pulled here."""
 
 import json
 import os
@@ -20,7 +20,7 @@ BASE = "docker.io/library/python:3.12-slim"
 PACKAGES = "python3,python3-venv,python3-pip,python-is-python3,ca-certificates,binutils"
 SERVED = ("temper", "serve", "--backend-url", "http://127.0.0.1:9")
 KEY = "sk-of-a-test"
-OWN_MEGABYTES = 120  # MB beyond `python:3.12-slim`; the goal is 250 in all
+OWN_MEGABYTES = 120  # limit of the size beyond `python:3.12-slim`; the goal for both is 250 MB
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
 
 @contextmanager
 def serving(container: Container) -> Iterator[str]:
-    """Serve in the container until the block ends; a SIGTERM ends it then."""
+    """Serve in the container while the block runs; at its end, a SIGTERM stops the server."""
     command = container.command(*SERVED, "--port", "0", "--json", key=KEY)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

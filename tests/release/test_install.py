@@ -83,7 +83,7 @@ class Release:
         )
 
     def refusal(self, *arguments: str) -> str:
-        """Return the sentence with which the script ends; nothing was installed."""
+        """Run the script, check that it installs nothing, and return the error that it prints."""
         ran = self.install(*arguments)
         assert (ran.returncode, ran.stdout) == (1, "")
         (line,) = ran.stderr.splitlines()
@@ -151,7 +151,7 @@ def test_with_wget_and_a_prefix_the_script_replaces_an_older_program(release: Re
         ("Linux x86_64", NAME),
     ],
 )
-def test_the_address_depends_on_the_version_and_the_machine(
+def test_the_download_address_depends_on_the_version_and_the_machine(
     release: Release, system: str, name: str
 ) -> None:
     kernel, machine = system.split()

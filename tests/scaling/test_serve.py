@@ -185,7 +185,7 @@ def grown_by_a_flood(served: Served) -> int:
     """Return how much a process grows while a client does not read its response.
 
     HAProxy applies backpressure to the engine, so the response is long. Ray's own proxy buffers the
-    response, so it has only 12,000 tokens: a minute of 200 tokens/s.
+    response, so it has only 12,000 tokens, as many as an engine generates in a minute at 200/s.
     """
     flood = "tokens=20000;ms=0;bytes=4096"
     mark = flood if served.cluster.ingress == "haproxy" else "tokens=12000;ms=0"

@@ -90,7 +90,7 @@ def object_of(value: object) -> dict[str, object]:
 def test_deploying_the_shipped_pool_file_succeeds_and_shows_no_secret(served: Served) -> None:
     cluster = served.cluster
     if cluster.ingress == "haproxy":
-        pytest.skip("the same programs and files as before the other proxy")
+        pytest.skip("the test with the other proxy uses the same programs and files")
     file = cluster.write_file(as_here(served, yaml.safe_dump(shipped("pool"))), "pool.yaml")
     before = cluster.application()["last_deployed_time_s"]
     run(cluster, ["deploy", str(file)])

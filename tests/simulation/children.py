@@ -64,7 +64,7 @@ class Child(asyncio.SubprocessTransport):
         self.protocol, self.name = protocol, name
         self.host, self.parent = f"{name}-{pid}", HOST.get()
         self.start: Start
-        self.is_spared = False  # no event kills it now, because Temper would exit
+        self.is_spared = False  # true while no event may kill it, because Temper would exit
         self.work: asyncio.Task[None]
         self._children = children
         self._pid = pid
@@ -159,7 +159,7 @@ class Children:
     def _draw_start(self, child: Child) -> list[Start]:
         """Draw the result of a start.
 
-        The first server that workers share always starts: otherwise Temper would exit.
+        If workers share a server, its first start always succeeds: otherwise Temper would exit.
         """
         if not self.managed.is_shared:
             return self.chance.choices(_STARTS, _WEIGHTS)

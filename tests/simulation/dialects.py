@@ -28,7 +28,7 @@ class _Malformed(ValueError):
 
 
 def is_convertible(body: bytes) -> bool:
-    """Return whether every dialect has all members of a chat completion request."""
+    """Return whether a chat completion request has only members that every dialect has."""
     return as_object(json.parse(body)).keys() <= _MEMBERS
 
 

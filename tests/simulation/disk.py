@@ -98,7 +98,7 @@ class Disk:
             yield
 
     def cut_power(self, *, loses: bool) -> None:
-        """Copy the files as they are after a crash; a power cut `loses` the end of the last writes.
+        """Copy the files as they are after a crash; if `loses`, without the end of the last writes.
 
         The killed process still has the old files open, so the next process gets the copies.
         """
@@ -189,7 +189,7 @@ class _Connection(sqlite3.Connection):
     def __init__(
         self, disk: Disk, path: Path, *, timeout: float, isolation_level: None, factory: object
     ) -> None:
-        del factory  # always this class
+        del factory  # a connection always has this class
         super().__init__(
             path,
             timeout=timeout,

@@ -19,7 +19,8 @@ TEMPER = ("127.0.0.1", 8367)
 URL = f"http://{TEMPER[0]}:{TEMPER[1]}"
 TIMEOUT_SECONDS = 60.0  # far above Temper's own deadlines
 QUEUE_IS_FULL = "The queue is full"
-# A stream has this comment instead of the header `idempotent-replayed`, which was already sent.
+# A replayed stream that had to wait has this comment instead of the header `idempotent-replayed`,
+# because its headers were already sent.
 _WAITED = b": another replica is answering this request"
 _RESPONSE_ID = re.compile(rb'"id":"(resp_[^"]+)"')
 _CLIENTS = 5
@@ -62,8 +63,8 @@ def in_dialect(plan: Plan, dialect: Dialect) -> Plan:
     if dialect == "responses":
         body = json.dump({**as_object(json.parse(body)), "store": True})
     if dialect != "chat":
-        # only chat completions report that Temper rejected a reply: permit rejected replies here,
-        # and the apology that takes their place
+        # Only chat completions report that Temper rejected a reply. In other dialects, permit the
+        # rejected replies, and the apology that Temper may send instead.
         demand = plan.demand
         has_apology = demand.has_apology or bool(demand.withheld)
         answers = (*demand.answers, *demand.withheld)

@@ -16,7 +16,7 @@ from tests.simulation.temper import Temper
 
 _INTERVAL = 0.25  # seconds between samples
 _END = 0.1  # seconds after which an engine has noticed that Temper has read its reply
-_LONGEST_WAIT = 1.0  # seconds after its client disconnected in which a ticket may stay in a queue
+_LONGEST_WAIT = 1.0  # seconds that a ticket may stay in a queue after its client disconnected
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Watch:
             self.waited.add(ticket.number)
             client = clients.get(board.name_of(ticket.number))
             if client is None:
-                self.problems["a ticket waits whose request is over"] += 1
+                self.problems["a ticket waits although its request has ended"] += 1
             elif self.gone.get(client, CLOCK.now) + _LONGEST_WAIT < CLOCK.now:
                 self.problems[f"{client} waits, but its client has disconnected"] += 1
 

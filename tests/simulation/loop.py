@@ -33,9 +33,8 @@ PROCESS = "process"  # the name of the main task of a process
 _LOOPBACK = "127.0.0.1"
 
 
-_MOST_SPINS = (
-    200_000  # iterations without progress of the clock; the busiest seeds need some thousands
-)
+# Permitted iterations without progress of the clock; the busiest seeds need some thousands.
+_MOST_SPINS = 200_000
 
 
 class NothingLeft(Exception):

@@ -22,7 +22,7 @@ from tests.simulation.temper import Temper
 
 _RECORDING = logging.getLogger("proxy.observability.recording")
 _RESPONSES = logging.getLogger("proxy.state.responses_file")
-_LATEST = 30.0  # seconds after a response until which even a slow disk has written its exchange
+_LATEST = 30.0  # seconds after a response within which even a slow disk writes its exchange
 _FLUSHED = 5.0  # the same for a disk that is not slow
 
 

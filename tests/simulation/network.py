@@ -235,7 +235,7 @@ class Endpoint(asyncio.Transport):
 
     @property
     def is_open(self) -> bool:
-        """True if neither side has closed the connection, even if the other does not know yet."""
+        """True if neither side has closed; a close counts even if the other side does not know."""
         return not self.is_closed and not self.incoming.sender.is_closed
 
     # Called by the network.
@@ -362,7 +362,7 @@ class Network:
         self.refusing: set[str] = set()
         self.stalled: set[str] = set()
         self.slow: set[str] = set()
-        self.endpoints: dict[Endpoint, None] = {}  # ordered, because a set's order is not
+        self.endpoints: dict[Endpoint, None] = {}  # not a set, whose order would vary
         self.trace: list[tuple[float, str, str, int]] = []
         self._count = 0
         # a seed has a fast or a slow network, which delivers many or few bytes at once

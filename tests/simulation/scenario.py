@@ -44,8 +44,8 @@ Manner: TypeAlias = Literal["usual", "half-closes", "continues", "repeats"]
 class Event:
     """An event `time` seconds after the start; a fault lasts for `seconds`.
 
-    `host` is the engine that fails: its address, the name of the model for a llama-server that
-    Temper has started, or the number of a worker.
+    `host` is what fails: the address of an engine, the name of the model whose llama-server Temper
+    has started, or the number of a worker.
     """
 
     kind: EventKind

@@ -90,7 +90,7 @@ class _Slot:
 
 
 class SlotEndpoints:
-    """The endpoints about slots of one llama-server; `crash` ends that server."""
+    """The `/slots` endpoints of one llama-server; `crash` ends this server."""
 
     def __init__(
         self, caches: Caches, name: str, command: tuple[str, ...], crash: Callable[[], None]

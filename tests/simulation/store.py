@@ -30,7 +30,7 @@ OCCURRENCES = {
 URL = f"valkey://{_HOST}:{_PORT}"
 _CLAIM_MS = round(ClaimTimes().claim * 1000)
 _LATE = 8.0  # seconds after which all workers have noticed that the store works again
-_WRITES = frozenset({b"SET", b"PEXPIRE"})  # commands that a full server rejects; it still deletes
+_WRITES = frozenset({b"SET", b"PEXPIRE"})  # commands that a full server rejects; it can delete
 _OK, _NOTHING, _QUEUED = b"+OK\r\n", b"$-1\r\n", b"+QUEUED\r\n"
 _FULL = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 

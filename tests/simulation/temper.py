@@ -30,7 +30,7 @@ from tests.simulation.workers import Spawning
 _PID = 4711  # constant, because it is part of file names, whose length must not vary
 GRACE = 5.0  # seconds that a replaced worker has to finish its requests
 _LONGEST = server.retirement_seconds(GRACE)
-_SOON, _LATE = 0.1, 3.0  # a longer request is canceled this much before or after the limit
+_SOON, _LATE = 0.1, 3.0  # a request may be canceled so many seconds before or after the limit
 _TRANSIT = 0.05  # seconds until a connection reset has arrived
 _KEEP_ALIVE = 5  # less than the last check of a run waits
 
@@ -135,14 +135,14 @@ class Temper:
             self.loop.signal(self._host, signal.SIGHUP)
 
     def is_canceled(self, begun: float, over: float) -> bool:
-        """Return whether a request may have ended because its worker had no time left to retire."""
+        """Return whether a request may have ended because the time of a replaced worker was up."""
         return any(
             begun <= retired and _LONGEST - _SOON <= over - retired <= _LONGEST + _LATE
             for retired in self.spawning.retirements
         )
 
     def kill_worker(self, ordinal: int) -> None:
-        """Kill a worker, if it is running; this may break only the requests at that moment."""
+        """Kill a worker, if it is running; only requests that run at this moment may fail."""
         if self.spawning.kill(ordinal):
             self.kills.append(Kill(CLOCK.now, CLOCK.now + _TRANSIT))
 

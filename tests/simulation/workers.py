@@ -2,7 +2,7 @@
 
 `Spawning` replaces a context of `multiprocessing`, so that `proxy.api.workers` runs unchanged. All
 workers run in the same event loop, but each is a separate simulated process, which can be killed.
-With `server.body_seconds` of `UNUSABLE_SECONDS`, a worker does not start.
+A worker does not start if its setting `server.body_seconds` is `UNUSABLE_SECONDS`.
 """
 
 import asyncio

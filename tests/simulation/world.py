@@ -79,7 +79,7 @@ _POOL = logging.getLogger("proxy.backends.pool")
 _SUPERVISOR = logging.getLogger("proxy.processes.supervisor")
 _WORKERS = logging.getLogger("proxy.api.workers")
 
-# demands of a request for the stored response of another owner
+# the permitted outcomes of a request for the stored response of another owner
 _NOT_FOUND = Demand(failures=frozenset({400}), attempts=0)
 _NOT_FOUND_OR_NO_STORE = Demand(failures=frozenset({400, 503}), attempts=0)
 
@@ -478,7 +478,7 @@ class _World:
         can_continue = _can_continue(plan) and self._has_store
         if can_continue and sending.manner == "continues":
             return await self._continue_response(sending, in_dialect(plan, "responses"))
-        # both requests would share the plays of the plan, which are counted per request number
+        # only plans with one play: they are counted per request number, which repetitions share
         if sending.manner == "repeats" and len(plan.plays) == 1 and _is_convertible(plan):
             return await self._repeat(sending, in_dialect(plan, sending.dialect))
         half_closes = sending.manner == "half-closes"
@@ -494,13 +494,13 @@ class _World:
                 self._send_same_key(sending, of_another_owner(plan)),
             )
             return [*both]
-        if plan.manner is Manner.SENDS_TWICE:  # one may be refused before the other arrives
+        if plan.manner is Manner.SENDS_TWICE:  # one request may be refused before the other arrives
             plan = replace(plan, manner=Manner.STAYS)
         return [await self._send_chat(clients, sending, plan)]
 
     @property
     def _has_store(self) -> bool:
-        """True if a stored response can be read later: by one process, or from a shared store."""
+        """True if later requests can read a stored response: one process, or a shared store."""
         scenario = self.scenario
         return scenario.workers == 1 or scenario.has_files or scenario.has_store
 
@@ -516,7 +516,7 @@ class _World:
         return Exchange(plan, begun, sent.over, sent.received)
 
     async def _repeat(self, sending: Sending, plan: Plan) -> list[Exchange]:
-        """Send a request three times with one idempotency key, once as another owner."""
+        """Send a request with one idempotency key: twice as its owner, once as another owner."""
         number = sending.number
         plan = replace(plan, request=plan.request.with_header("idempotency-key", f"key-{number}"))
 
@@ -539,7 +539,7 @@ class _World:
         if is_replayed(first) or is_replayed(again):
             self.verdict.occurrences["replayed"] += 1
         elif first.is_answered and again.is_answered and not is_unshared:
-            self._note(sending, "two answers for one key, and none is the copy of the other")
+            self._note(sending, "two answers for one idempotency key, and neither is a replay")
         if first.is_answered and is_replayed(again) and not is_unshared:
             again = replace(again, plan=_without_generation(again.plan))
         return [first, again, stranger]
@@ -549,7 +549,7 @@ class _World:
         return self.store.has_trouble(begun, over) or self._is_killed(begun, over)
 
     async def _send_same_key(self, sending: Sending, plan: Plan) -> Exchange:
-        """Send a request of another owner, whose idempotency key is in use by the first owner."""
+        """Send a request as another owner, with the idempotency key that the first owner uses."""
         self.chats += 1
         self.verdict.occurrences["keys of another owner"] += 1
         sent = await exchange(plan, "chat")
@@ -638,7 +638,8 @@ class _World:
         demand, engines = exchange.plan.demand, self.scenario.engines
         fault, _ = draw(self.scenario.seed, sending.number)
         if fault.name.startswith("backend: disconnects"):
-            # a reset may arrive before any data; on a reused connection Temper then sends again
+            # a reset may arrive before any data; on a reused connection, Temper then sends the
+            # request again
             demand = replace(demand, attempts=demand.attempts + 1)
         if self.scenario.can_be_full:
             demand = replace(demand, failures=demand.failures | {429})
@@ -670,7 +671,8 @@ class _World:
 
     async def _check_idle_state(self) -> None:
         """Wait until Temper is idle, and check that all counts of open objects are 0."""
-        delay = LONGEST_DELAY if self.scenario.workers > 1 else 0.0  # of a worker that was killed
+        # a killed worker restarts after a delay
+        delay = LONGEST_DELAY if self.scenario.workers > 1 else 0.0
         await asyncio.sleep(_SETTLE_SECONDS + delay)
         self.verdict.occurrences["read again"] += await self.losses.check_responses()
         sums = await _read_metrics()
@@ -721,8 +723,8 @@ async def _read_metrics() -> dict[str, float]:
 def _or_cut_off(demand: Demand, seen: Received) -> Demand:
     """Permit a timeout, or the beginning of an answer with the finish reason `length`.
 
-    The deadline may also cut a first reply that Temper would have rejected at its end, or one that
-    its server does not end.
+    The deadline may also cut off a first reply that Temper would have rejected at its end, or that
+    the server never ends.
     """
     unfinished = RightAnswer(demand.shown, thoughts=demand.thoughts)
     beginnings = [

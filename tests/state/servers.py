@@ -81,7 +81,7 @@ class StoreServer:
 
 @contextmanager
 def monitored(server: StoreServer) -> Iterator[list[bytes]]:
-    """Record the commands that the server gets in the block; the list is filled when it ends."""
+    """Record the commands that the server gets in the block; the block's end fills the list."""
     seen: list[bytes] = []
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.settimeout(TIMEOUT_SECONDS)

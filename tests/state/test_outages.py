@@ -19,7 +19,7 @@ from tests.state.servers import StoreServer
 from tests.test_repository import read
 from tests.timeouts import TIMEOUT_SECONDS, until
 
-USUAL_MS = 200  # a store that has not answered in this time never will
+USUAL_MS = 200  # a store that has not answered within this time will never answer
 GUIDE = read("docs/guides/growing.md")
 ALONE = "x-temper-state"
 UP, ERRORS = "temper_state_up{", "temper_state_errors_total{"
@@ -46,7 +46,7 @@ def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def check_all_requests_are_answered(first: Replica, other: Replica) -> None:
-    """Send requests with and without the store, often enough to open any circuit breaker."""
+    """Send requests that need the store and others, often enough to open any circuit breaker."""
     for number in range(3):
         for replica in (first, other):
             plain = await replica.ask("How warm is it?")
@@ -68,7 +68,7 @@ async def check_own_responses_can_be_continued(replica: Replica) -> None:
 
 
 async def check_references_get_503(replica: Replica, response_id: str) -> None:
-    """Check that references, which may exist, are reported as unavailable and not as missing."""
+    """Check that references get 503 instead of 404, because the responses may exist."""
     path = f"{RESPONSES}/{response_id}"
     for answer in (
         await replica.respond("Who am I?", previous_response_id=response_id),
@@ -232,7 +232,7 @@ async def test_replicas_with_different_secrets_cannot_read_each_others_entries(
         assert field_of(answer, "code") == "previous_response_not_found"
 
 
-async def test_replicas_with_old_and_new_secret_in_another_order_read_each_others_entries(
+async def test_replicas_with_the_same_secrets_in_another_order_read_each_others_entries(
     store: StoreServer,
 ) -> None:
     old, new = "the-secret-of-yesterday", "the-secret-of-tomorrow"

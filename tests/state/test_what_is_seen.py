@@ -1,4 +1,4 @@
-"""The traffic to the store: ordinary requests cause none, and an observer can read none of it."""
+"""Ordinary requests cause no traffic to the store, and the traffic of others is not readable."""
 
 from tests.state.replicas import SECRET, replicas
 from tests.state.servers import StoreServer, monitored

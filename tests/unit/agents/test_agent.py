@@ -487,7 +487,7 @@ def test_an_invalid_argument_is_refused_with_the_expected_type(text: str, messag
         eval(text, globals())  # noqa: S307 - mypy would reject these calls
 
 
-async def test_raise_for_stop_names_the_tool_and_the_missing_steps_and_the_raw_reply() -> None:
+async def test_the_error_of_raise_for_stop_names_the_tool_the_missing_steps_and_the_reply() -> None:
     async with scripted(*[BROKEN_CALLED] * 3) as (model, _):
         failed = await Agent(model, [broken]).run("Go")
     with pytest.raises(
@@ -620,7 +620,7 @@ async def test_each_added_message_is_an_event_with_its_type_and_round() -> None:
     assert events == [("prompt", 0), ("calls", 1), ("result", 1), ("answer", 1)]
 
 
-async def test_the_arguments_of_a_call_are_streamed_if_shows_calls_is_set() -> None:
+async def test_the_option_shows_calls_streams_the_arguments_of_a_call() -> None:
     pieces = (
         START,
         call_delta("get_weather", '{"city": "'),
@@ -642,7 +642,7 @@ async def test_the_arguments_of_a_call_are_streamed_if_shows_calls_is_set() -> N
     assert stream.result.text == "It is fine."
 
 
-async def test_a_rescued_call_is_one_event_if_shows_calls_is_set() -> None:
+async def test_with_the_option_shows_calls_a_rescued_call_is_still_one_event() -> None:
     leaked = says('<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>')
     for shows in (True, False):
         async with (

@@ -280,7 +280,7 @@ def test_the_usage_of_a_reply_replaces_the_estimated_size_of_the_prompt() -> Non
     assert sizes[1] == 40_000 != sizes[0]
 
 
-def test_usage_in_a_chunk_after_the_finish_reason_sets_the_next_max_tokens() -> None:
+def test_the_next_max_tokens_uses_the_usage_that_arrives_after_the_finish_reason() -> None:
     guard = Guardrails(tools=[get_weather], engine="llama-server")
     turn = guard.turn(ASKED, stream=True)
     for _ in range(2):
@@ -304,7 +304,7 @@ def test_calling_receive_or_answer_before_the_first_request_raises_runtime_error
         _ = turn.answer
 
 
-def test_a_failure_before_any_content_is_raised_by_fail_and_next_request() -> None:
+def test_the_methods_fail_and_next_request_raise_a_failure_before_any_content() -> None:
     turn = begin_turn(Guardrails())
     error = ConnectionError("no route")
 
@@ -334,7 +334,7 @@ def test_calling_next_request_raises_an_error_if_a_stream_ended_early() -> None:
         turn.next_request()
 
 
-def test_receive_raises_an_error_that_a_stream_contains() -> None:
+def test_the_method_receive_raises_an_error_that_a_stream_contains() -> None:
     turn = begin_turn(Guardrails())
     turn.receive(chunk("It is"))
 
@@ -342,7 +342,7 @@ def test_receive_raises_an_error_that_a_stream_contains() -> None:
         turn.receive({"error": {"message": "out of memory", "code": 500}})
 
 
-def test_receive_raises_an_error_for_an_invalid_reply() -> None:
+def test_the_method_receive_raises_an_error_for_an_invalid_reply() -> None:
     turn = begin_turn(Guardrails())
 
     with pytest.raises(BackendReplyInvalid, match="an invalid reply"):

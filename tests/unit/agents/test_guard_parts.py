@@ -19,7 +19,7 @@ def completion_with_call(name: str, arguments: str) -> JsonObject:
     return {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
 
 
-def test_check_rescues_a_call_in_text_and_reports_the_defect_of_an_invalid_call() -> None:
+def test_a_reply_validator_rescues_a_call_in_text_and_reports_an_invalid_call() -> None:
     validator = ReplyValidator([get_weather])
     (call,) = validator.check(LEAKED).calls
     assert (call.name, call.arguments) == ("get_weather", '{"city":"Oslo"}')

@@ -170,7 +170,7 @@ async def test_a_run_is_traced_with_its_generations_and_its_tools(
     assert f"{spans[1].context.trace_id:032x}-{spans[1].context.span_id:016x}" in sent
 
 
-async def test_describe_returns_the_engine_and_its_window_and_slots_and_the_budget() -> None:
+async def test_the_method_describe_returns_facts_about_the_engine_and_the_budget() -> None:
     prompted: dict[str, dict[str, object]] = {
         "profile": {"tools_in_prompt": "hermes"},
         "context": {"window_tokens": 4000},

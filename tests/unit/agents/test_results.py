@@ -38,7 +38,7 @@ def result(stop: Stop, defect: str = "") -> RunResult[str]:
 
 
 @pytest.mark.parametrize("stop", [Stop.ANSWERED, Stop.TERMINAL])
-def test_raise_for_stop_returns_a_result_with_an_answer(stop: Stop) -> None:
+def test_the_method_raise_for_stop_returns_a_result_with_an_answer(stop: Stop) -> None:
     answered = result(stop)
     assert answered.raise_for_stop() is answered
 
@@ -53,7 +53,7 @@ def test_raise_for_stop_returns_a_result_with_an_answer(stop: Stop) -> None:
         (result(Stop.CANCELLED), RunCancelled, "canceled"),
     ],
 )
-def test_raise_for_stop_raises_an_exception_with_the_result_for_other_stops(
+def test_the_method_raise_for_stop_raises_an_exception_for_a_result_without_answer(
     stopped: RunResult[str], kind: type[RunStopped], message: str
 ) -> None:
     with pytest.raises(kind, match=message) as raised:

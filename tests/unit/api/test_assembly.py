@@ -47,14 +47,14 @@ def test_workflow_settings_are_converted_for_each_model() -> None:
     assert made.workflows == {"agent": Workflow(("a",), (Prerequisite("b", "a"),))}
 
 
-def test_the_host_must_be_local_or_in_allowed_hosts_on_a_loopback_address() -> None:
+def test_on_a_loopback_address_the_host_must_be_local_or_in_allowed_hosts() -> None:
     hosts = server_options_of(Settings()).access.hosts
     assert hosts == frozenset({"localhost", "127.0.0.1", "::1"})
     access = server_options_of(settings_of(server={"allowed_hosts": ["Box.local"]})).access.hosts
     assert access == frozenset({"localhost", "127.0.0.1", "::1", "box.local"})
 
 
-def test_any_host_is_allowed_on_other_addresses_unless_allowed_hosts_is_set() -> None:
+def test_on_other_addresses_any_host_is_allowed_unless_allowed_hosts_is_set() -> None:
     beyond: dict[str, object] = {"host": "0.0.0.0", "api_key": "k"}
     assert server_options_of(settings_of(server=beyond)).access.hosts is None
     hosts = server_options_of(settings_of(server={**beyond, "allowed_hosts": ["box"]})).access.hosts
@@ -77,12 +77,12 @@ def test_named_keys_and_the_single_key_are_both_accepted(tmp_path: Path) -> None
         ({"api_key": "k"}, [], {"api_key"}),
         ({"api_key": "k", "api_keys_file": "keys"}, ["alice"], {"api_key", "alice"}),
         ({"api_keys_file": "keys"}, ["alice"], {"alice"}),
-        # a client with the name of the operator's key is not the operator
+        # a client whose key is named "api_key" is not the operator
         ({"api_key": "k", "api_keys_file": "sly"}, [], set()),
         ({"api_keys_file": "sly"}, [], set()),
     ],
 )
-def test_operators_of_the_dashboard_are_server_api_key_and_the_names_in_ui_owners(
+def test_the_dashboard_accepts_the_server_key_and_the_keys_named_in_ui_owners(
     server: dict[str, object],
     owners: list[str],
     operators: set[str],
@@ -116,7 +116,7 @@ def test_context_budget_applies_only_if_temper_does_not_start_the_model(
     assert made.context.budget is budget
 
 
-def test_the_setting_guardrails_without_disables_rescue_and_compaction() -> None:
+def test_guardrails_listed_in_the_setting_without_are_disabled() -> None:
     made = server_options_of(settings_of(guardrails={"without": ["rescue", "compaction"]}))
     assert made.policy.without == {"rescue", "compaction"}
     assert made.context.mode is FittingMode.OFF

@@ -70,14 +70,14 @@ def test_a_cancellation_after_a_complete_response_sends_nothing_more() -> None:
     assert len(client.got) == 2
 
 
-async def test_receive_returns_a_disconnect_after_an_operator_cancellation() -> None:
+async def test_the_method_receive_returns_a_disconnect_after_an_operator_cancellation() -> None:
     connection = HandMadeClient().connection
     connection.cancel()
     message = await connection.receive()
     assert message == {"type": "http.disconnect"}
 
 
-async def test_an_operator_cancellation_wakes_a_waiting_receive_with_a_disconnect() -> None:
+async def test_an_operator_cancellation_ends_a_waiting_receive_call_with_a_disconnect() -> None:
     connection = HandMadeClient(has_sent=True).connection
     receiving = asyncio.create_task(connection.receive())
     await asyncio.sleep(0)
@@ -104,7 +104,7 @@ def while_connected(client: HandMadeClient, work: Awaitable[None]) -> bool:
     return asyncio.run(connected())
 
 
-def test_work_in_while_connected_runs_to_its_end_if_the_client_stays_connected() -> None:
+def test_work_runs_to_its_end_if_the_client_stays_connected() -> None:
     done: list[bool] = []
 
     async def work() -> None:

@@ -352,7 +352,7 @@ async def send_repeatedly(writer: asyncio.StreamWriter, piece: bytes) -> None:
 
 @pytest.mark.parametrize("is_endless", [True, False])
 @with_timeout
-async def test_bytes_after_the_last_response_are_drained_for_a_limited_time_and_size(
+async def test_bytes_after_the_last_response_are_discarded_up_to_a_time_and_a_size(
     monkeypatch: pytest.MonkeyPatch, *, is_endless: bool
 ) -> None:
     if is_endless:
@@ -705,8 +705,8 @@ async def test_a_reset_after_the_last_response_raises_no_error() -> None:
 
 @pytest.mark.fault("F34")
 @with_timeout
-async def test_a_connection_close_trailer_gets_a_response_that_announces_the_close() -> None:
-    """A proxy sends the requests of several clients over one connection."""
+async def test_the_response_to_a_trailer_connection_close_announces_the_close() -> None:
+    """A proxy that sends requests of several clients over one connection must know of the close."""
     app = GatedApplication()
     app.gate.set()
     body = b"transfer-encoding: chunked\r\n\r\n0\r\nconnection: close\r\n\r\n"

@@ -72,7 +72,7 @@ def test_the_texts_of_recent_pdfs_are_cached_and_the_oldest_are_evicted(read: li
     assert len(read) == 41
 
 
-def test_the_error_for_an_unreadable_pdf_names_its_path() -> None:
+def test_the_error_for_an_unreadable_pdf_names_the_field_of_the_pdf() -> None:
     wrong = [b64encode(b"%PDF broken").decode(), "JVBERi!"]
     for data, message in zip(wrong, ("it is broken", "Expected base64"), strict=True):
         with pytest.raises(InvalidRequest, match=message) as raised:

@@ -145,7 +145,7 @@ def test_a_context_overflow_reports_the_prompt_size_and_the_window() -> None:
         (errors.GuardrailsExhausted(3, "prose"), "x-should-retry", "false"),
     ],
 )
-def test_errors_have_retry_after_or_www_authenticate_or_x_should_retry(
+def test_an_error_has_the_response_header_that_its_cause_requires(
     error: TemperError, name: str, value: str
 ) -> None:
     assert describe(error).headers[name] == value

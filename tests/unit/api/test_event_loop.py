@@ -34,7 +34,7 @@ def default_threshold() -> Iterator[int]:
     gc.set_threshold(*before)
 
 
-def test_freeze_objects_freezes_existing_objects_and_raises_the_gc_threshold(
+def test_the_function_freeze_objects_freezes_objects_and_raises_the_gc_threshold(
     default_threshold: int,
 ) -> None:
     freeze_objects()
@@ -42,7 +42,7 @@ def test_freeze_objects_freezes_existing_objects_and_raises_the_gc_threshold(
     assert gc.get_threshold()[0] > default_threshold
 
 
-def test_delay_collection_raises_the_gc_threshold_more_than_100_times(
+def test_the_function_delay_collection_raises_the_gc_threshold_more_than_100_times(
     default_threshold: int,
 ) -> None:
     delay_collection()

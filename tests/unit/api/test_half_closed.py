@@ -50,7 +50,7 @@ async def test_a_client_that_closed_its_socket_is_detected() -> None:
 
 
 @with_timeout
-async def test_a_client_that_still_reads_is_probed_repeatedly_and_not_closed(
+async def test_a_half_closed_client_that_still_reads_is_probed_and_stays_connected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(half_closed, "_AGAIN_SECONDS", 0.0)
@@ -84,6 +84,6 @@ async def test_a_client_that_disconnects_later_is_noticed_by_a_later_probe(
         await lost.wait()
 
 
-async def test_a_check_that_was_never_started_can_be_stopped() -> None:
+async def test_a_departure_check_that_was_never_started_can_be_stopped() -> None:
     async with accept_connection() as (_, transport, _lost):
         DepartureCheck(transport, lambda: None).stop()

@@ -36,7 +36,7 @@ def fetch(path: str, headers: dict[str, str] | None = None) -> json.JsonValue:
     return json.parse(client.answer)
 
 
-def test_models_and_v1_models_return_the_same_list() -> None:
+def test_the_paths_models_and_v1_models_return_the_same_list() -> None:
     assert fetch("/models") == fetch("/v1/models")
 
 
@@ -101,7 +101,7 @@ def fetch_properties(services: Services, query: bytes = b"") -> json.JsonValue:
     return json.parse(client.answer)
 
 
-def test_props_shows_the_only_model_in_the_format_of_llama_server() -> None:
+def test_the_path_props_shows_the_only_model_in_the_format_of_llama_server() -> None:
     assert fetch_properties(
         ServerOptions().services_for(ScriptedBackend(description=DESCRIPTION))
     ) == {
@@ -113,14 +113,14 @@ def test_props_shows_the_only_model_in_the_format_of_llama_server() -> None:
     }
 
 
-def test_props_omits_fields_that_the_backend_does_not_report() -> None:
+def test_the_path_props_omits_fields_that_the_backend_does_not_report() -> None:
     document = fetch_properties(ServerOptions().services_for(ScriptedBackend()))
     assert isinstance(document, dict)
     assert document["default_generation_settings"] == {}
     assert "total_slots" not in document
 
 
-def test_props_requires_a_model_name_if_there_are_several_models() -> None:
+def test_the_path_props_requires_a_model_name_if_there_are_several_models() -> None:
     backend = ScriptedBackend(description=DESCRIPTION)
     services = Services(
         [
