@@ -183,7 +183,7 @@ FAULTS: Mapping[str, Planted] = {
     ),
     "a prompt cache that crashed its server is restored again": Planted(
         "proxy/processes/slot_cache.py",
-        "            if not is_complete:\n                await asyncio.to_thread(saved.remove)",
+        "            if not is_complete:\n                await self._remove(saved.remove)",
         "            pass",
     ),
     "the files of prompt caches have no limit": Planted(
