@@ -728,8 +728,9 @@ def _or_cut_off(demand: Demand, seen: Received) -> Demand:
     """
     unfinished = RightAnswer(demand.shown, thoughts=demand.thoughts)
     beginnings = [
-        replace(answer, text=seen.text, thoughts=seen.thoughts, calls=(), reason="length")
+        replace(answer, text=seen.text, thoughts=seen.thoughts, calls=calls, reason="length")
         for answer in (*demand.answers, *demand.withheld, unfinished)
+        for calls in ((), answer.calls)
         if answer.text.startswith(seen.text) and answer.thoughts.startswith(seen.thoughts)
     ]
     return _or_unavailable(replace(demand, answers=(*demand.answers, *beginnings)))
