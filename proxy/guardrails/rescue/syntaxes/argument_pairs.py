@@ -441,12 +441,15 @@ def _read_words(cursor: Cursor, row: Format) -> Waiting[WrittenCall]:
     """Read one call; a value ends at the word before the next argument or the end of the call."""
     argument, value_end, end = map(row.part, ("argument", "value_end", "end"))
     ends = literals_of(value_end + argument, value_end + end)
+    # a value that begins with ` type=` is an attribute whose quotation mark is missing
+    attribute_names = tuple(mark.removesuffix('"') for mark in row.parts["attributes"])
     name, _ = yield from _read_word_head(cursor, row)
     arguments: JsonObject = {}
     while (yield from cursor.literal(argument)):
         key, attributes = yield from _read_word_head(cursor, row)
         text = yield from cursor.take_until(ends)
-        if not (yield from cursor.literal(value_end)) or key in arguments:
+        is_broken = key in arguments or text.startswith(attribute_names)
+        if is_broken or not (yield from cursor.literal(value_end)):
             raise NoCall(Reason.BROKEN)
         arguments[key] = _parse_typed(text, attributes)
     if not (yield from cursor.literal(end)):

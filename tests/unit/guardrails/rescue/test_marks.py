@@ -176,3 +176,9 @@ def test_a_value_may_end_at_the_end_of_a_text_and_at_a_partial_closing_mark(
 def test_a_complete_closing_mark_is_not_a_partial_closing_mark() -> None:
     assert is_half_closer("</tool_call")
     assert not is_half_closer("</tool_call>")
+
+
+def test_an_attribute_without_its_quotation_mark_is_not_read_as_a_value() -> None:
+    text = 'toolscall tool="alpha"argument key="first" type=string"oneargumentcalltools'
+    assert calls_in(text.replace("type=", 'type="'))
+    assert calls_in(text) == []
