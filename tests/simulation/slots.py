@@ -33,7 +33,7 @@ OCCURRENCES = (
 )
 _FOLDER = "--slot-save-path"
 _SILENCE = 10.0  # seconds, more than Temper waits
-_SIZES = (1_000, 400_000)  # bytes of a file; a few files together exceed `MOST_MB`
+_SIZES = (200_000, 900_000)  # bytes of a file; a few files together exceed `MOST_MB`
 _TOKENS = (20, 4000)
 _OUTCOMES = ("good", "refused", "cut", "silent", "crash")
 _WEIGHTS = {"save": (82, 5, 5, 4, 4), "restore": (60, 10, 10, 8, 12)}
