@@ -157,6 +157,25 @@ def test_a_repeatedly_killed_worker_ends_neither_the_server_nor_other_workers(
 
 
 @pytest.mark.deep
+def test_killing_every_worker_three_times_after_its_start_does_not_end_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers_module, "FIRST_DELAY", 0.0)
+
+    async def scene() -> None:
+        address, serving = await start_workers()
+        for _ in range(MOST_FAILED_STARTS):
+            await wait_until_ready(address.url)
+            for victim in workers():
+                os.kill(victim, signal.SIGKILL)
+        await wait_until_ready(address.url)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await serving
+
+    run(scene)
+
+
+@pytest.mark.deep
 @RELOADED
 def test_reloads_replace_one_worker_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "proxy")
