@@ -23,7 +23,6 @@ from proxy.conversation import json
 from proxy.errors import TemperError
 from proxy.launch.agents import AGENTS, LEAST_WINDOW
 from proxy.observability.logs import configure_logging
-from proxy.observability.standard_error import unblock_standard_error
 from proxy.settings import (
     DEFAULT_SETTINGS,
     all_in_one,
@@ -184,7 +183,6 @@ def serve(
     # SIGHUP calls `reload`, which reads the file and the environment again and keeps the flags
     settings, reload = load(config, overrides), partial(load_settings, config, overrides)
     watched = file if watch else None
-    unblock_standard_error()
     run(serve_requests(settings, reload, look_at, as_json=as_json, watched=watched))
 
 

@@ -78,7 +78,7 @@ class LiveLines(io.TextIOBase):
 
     @property
     def _is_paused(self) -> bool:
-        """True after Ctrl-S: a write would then block the event loop, and with it all requests."""
+        """True after Ctrl-S: further drawings would only fill the queue of `standard_error`."""
         try:
             return not select.select([], [self.fileno()], [], 0)[1]
         except (OSError, ValueError):  # on Windows, `select` supports only sockets

@@ -57,8 +57,10 @@ def serve(
     from proxy.api.workers import run_workers
     from proxy.cli.live_lines import open_live_lines
     from proxy.cli.terminal import open_terminal
+    from proxy.observability.standard_error import unblock_standard_error
     from proxy.serving.opening import find_backend, with_backend
 
+    unblock_standard_error()
     tasks: set[asyncio.Task[None]] = set()  # the event loop holds only weak references
     terminal = open_terminal(logs_events=settings.logging.format != "text")
 
